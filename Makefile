@@ -1,0 +1,28 @@
+# Every target makes its own virtual environment in .venv; nothing else is needed but Python 3.10+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/ready
+	$(BIN)/python examples/drifting_textures.py
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/ready
+	$(BIN)/python benchmarks/step.py
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

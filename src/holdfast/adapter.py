@@ -1,0 +1,386 @@
+"""The engine: a model that predicts, and adapts to what it sees."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast import files
+from holdfast.draws import Draws
+from holdfast.export import export
+from holdfast.guard import InputRange, Watch, check_images
+from holdfast.last import Last, inspect
+from holdfast.learn import PlainStep, Proposal
+from holdfast.method import Method
+from holdfast.options import Options, Precision
+from holdfast.source import Source
+from holdfast.spec import Composition, compose
+from holdfast.split import MemoryFormat, Network, fingerprint
+from holdfast.statistics import BatchStatistics, batch_norms
+from holdfast.step import Step
+from holdfast.task import Task
+
+KIND = "adapter state"
+
+# The parts of the state that a collapse or a reset rule takes back; the rest only observes.
+LEARNT = ("model/", "optimizer/", "terms/")
+
+# With rollback, a healthy state is put aside after every so many batches.
+SNAPSHOT_EVERY = 20
+
+
+class Adapter:
+    """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
+
+    def __init__(
+        self, model: nn.Module, method: Composition, source: Source | None, options: Options
+    ):
+        self.method = method
+        self.options = options
+        self.source = source
+        self.model_hash = fingerprint(model)
+        if source is not None:
+            source.check_model(self.model_hash)
+        elif method.needs:
+            raise ValueError(
+                f"{method.names} needs {' and '.join(method.needs)} of the source data: pass "
+                "source=holdfast.Source.from_loader(model, loader)."
+            )
+        # What is made here must be able to train, whatever mode the caller is in.
+        with torch.inference_mode(False), torch.enable_grad():
+            self.network = Network(
+                model,
+                head=options.head,
+                memory_format=options.memory_format,
+                compile=options.compile,
+            )
+            self._fill_slots()
+        self._watch = Watch(self.network.classes) if self.network.head_name else None
+        self._batches = torch.zeros((), dtype=torch.int64)
+        self._window: Tensor | None = None
+        self._fresh = _clones(self._live())
+        self._snapshot = _learnt(self._fresh)
+        self.last = Last()
+
+    def _fill_slots(self) -> None:
+        host = self.method.host
+        selection = host.selection()
+        self._parameters = selection.parameters(self.network, host.name)
+        self._statistics: BatchStatistics | None = None
+        if selection.statistics == "batch" and batch_norms(self.network.model):
+            self._statistics = BatchStatistics(self.network.model)
+        self._draws = Draws(self.options.seed, self.network.device)
+        task = Task(self.network, self._parameters, self.source, self._draws)
+        self._terms = [term for one in self.method.methods for term in one.terms(task)]
+        self._upkeep = [rule for one in self.method.methods for rule in one.upkeep(task)]
+        descent = host.learning()
+        self._learn = None if descent is None else PlainStep(descent, self._parameters)
+
+    @property
+    def model(self) -> nn.Module:
+        """The adapted network itself, as it is now; `frozen()` gives a copy to keep."""
+        return self.network.model
+
+    # Predicting and adapting.
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Logits of the images; then the model has adapted to them."""
+        start = time.perf_counter()
+        with torch.inference_mode(False), self._full_precision():
+            try:
+                batch, newest = self._admit(images)
+            except ValueError as error:
+                self.last = Last(batch=int(self._batches), refused=str(error))
+                raise
+            draws = self._begin()
+            try:
+                step, proposal = self._look(batch)
+                values, problem = inspect(step, proposal)
+                if problem is None:
+                    self._commit(step, proposal)
+            except BaseException:
+                self._undo(draws)
+                raise
+            if problem is not None:
+                self._undo(draws)
+                warnings.warn(f"A batch was not adapted to: {problem}", stacklevel=2)
+            collapsed = problem is None and self._alarm(step.labels[-newest:])
+        self.last = Last(
+            batch=int(self._batches),
+            losses=values,
+            images=proposal.images,
+            reliable=None if step.reliable_count is None else int(step.reliable_count),
+            stepped=problem is None and proposal.gradient_norm is not None,
+            gradient_norm=values.pop("gradient norm", None),
+            refused=problem,
+            collapsed=collapsed,
+            rolled_back=collapsed and self.options.rollback,
+            forwards=self.network.forwards,
+            backwards=proposal.backwards,
+            seconds=time.perf_counter() - start,
+        )
+        return step.logits.detach()[-newest:]
+
+    def predict(self, images: Tensor) -> Tensor:
+        """What `adapter(images)` would return, with no change to anything."""
+        with torch.inference_mode(False), torch.no_grad(), self._full_precision():
+            batch, newest = self._admit(images)
+            with self._lone(batch):
+                return Step(self.network, batch).logits[-newest:]
+
+    def _full_precision(self) -> AbstractContextManager[Any]:
+        """Forwards run in the precision asked for, or the caller's autocast; all else in full."""
+        kind = self.network.device.type
+        precision = None
+        if self.options.precision is not None:
+            precision = getattr(torch, self.options.precision)
+        elif torch.is_autocast_enabled(kind):
+            precision = torch.get_autocast_dtype(kind)
+        self.network.precision = precision
+        return torch.autocast(kind, enabled=False)
+
+    def _admit(self, images: Tensor) -> tuple[Tensor, int]:
+        """The batch to look at, which is the window if there is one, and how many are new."""
+        convolutional = self.network.is_conv
+        images = check_images(images, self.options.input_range, convolutional=convolutional)
+        batch, newest = self.network.prepare(images), len(images)
+        if self._window is not None:
+            if self._window.shape[1:] != batch.shape[1:]:
+                raise ValueError(
+                    f"The window holds images of shape {tuple(self._window.shape[1:])}, this one "
+                    f"is {tuple(batch.shape[1:])}: keep one size, or reset() first."
+                )
+            batch = torch.cat([self._window, batch])
+        if self.options.window is not None:
+            batch = self.network.prepare(batch[-max(self.options.window, newest) :])
+        elif len(batch) == 1 and self._statistics is not None:
+            raise ValueError(
+                f"A batch of one image: {self.method.names} normalises by batch statistics, and "
+                "one image has none. Pass window=W to adapt(), to normalise and learn over the "
+                "last W images; or give larger batches."
+            )
+        return batch, newest
+
+    def _lone(self, batch: Tensor) -> AbstractContextManager[None]:
+        """The first image of a window has no batch yet: the source's statistics serve it."""
+        if self._statistics is not None and len(batch) == 1:
+            return self._statistics.from_source()
+        return nullcontext()
+
+    def _begin(self) -> Tensor:
+        self.network.forwards = 0
+        if self._statistics is not None:
+            self._statistics.remember()
+        return self._draws.state
+
+    def _undo(self, draws: Tensor) -> None:
+        """Leave the state as it was at `_begin`."""
+        self._draws.state = draws
+        if self._statistics is not None:
+            self._statistics.put_back()
+        if self._learn is not None:
+            self._learn.clear()
+
+    def _look(self, batch: Tensor) -> tuple[Step, Proposal]:
+        """One forward, and what there is to learn from it."""
+        lone = self._statistics is not None and len(batch) == 1
+        learn = None if lone else self._learn
+        recording = nullcontext() if lone or not self._statistics else self._statistics.recording()
+        with torch.set_grad_enabled(learn is not None):
+            with self._lone(batch), recording:
+                step = Step(self.network, batch)
+            return step, Proposal() if learn is None else learn.propose(step, self._terms)
+
+    @torch.no_grad()
+    def _commit(self, step: Step, proposal: Proposal) -> None:
+        for commit in proposal.commits:
+            commit()
+        if self._learn is not None and proposal.gradient_norm is not None:
+            self._learn.apply()
+        self._batches += 1
+        if self._statistics is not None and len(step.images) > 1:
+            self._statistics.batches += 1
+        if self.options.window is not None:
+            self._window = step.images[1 - self.options.window :].clone()
+        for rule in self._upkeep:
+            rule(self)
+
+    def _alarm(self, labels: Tensor) -> bool:
+        """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
+        if self._watch is None or self._learn is None:
+            return False
+        if not self._watch(labels):
+            due = self.options.rollback and int(self._batches) % SNAPSHOT_EVERY == 0
+            if due and self._watch.healthy():
+                self._snapshot = _clones(_learnt(self._live()))
+            return False
+        advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
+        if self.options.rollback:
+            self._write(self._snapshot)
+            self._watch.start()
+            advice = "The last healthy state was put back."
+        warnings.warn(
+            f"{self.method.names} has collapsed: its predictions fall into a few classes. {advice}",
+            stacklevel=3,
+        )
+        return True
+
+    # State.
+
+    def reset(self) -> None:
+        """Start again, as fresh as at the beginning."""
+        self._write(self._fresh)
+        self._draws.state = Draws(self.options.seed, self.network.device).state
+        self._snapshot = _learnt(self._fresh)
+        self._window = None
+        self.last = Last()
+
+    def forget(self) -> None:
+        """Take back what was learnt: weights, optimiser, averages. Counters go on."""
+        self._write(_learnt(self._fresh))
+
+    def save(self, path: str | Path) -> None:
+        """Write all that `holdfast.load` needs to go on, but replay images."""
+        header = {
+            "model": self.model_hash,
+            "method": str(self.method),
+            "options": asdict(self.options),
+            "fisher_samples": None if self.source is None else self.source.fisher_samples,
+        }
+        tensors = {**self._live(), "draws": self._draws.state}
+        if self._window is not None:
+            tensors["window"] = self._window
+        if self.options.rollback:
+            tensors |= {f"snapshot/{name}": value for name, value in self._snapshot.items()}
+        if self.source is not None and self.method.needs:
+            wanted = ("counts", *self.method.needs)
+            kept = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}
+            tensors |= {f"source/{name}": value for name, value in kept.items()}
+        files.write(path, KIND, header, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
+        header, tensors = files.read(path, KIND)
+        model_hash = fingerprint(model)
+        if header["model"] != model_hash:
+            raise ValueError(
+                f"{path} was saved from another model: its weights were {header['model'][:12]}…, "
+                f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
+            )
+        held = {n.removeprefix("source/"): t for n, t in tensors.items() if n.startswith("source/")}
+        if held:
+            source = Source(model_hash, held, fisher_samples=header["fisher_samples"])
+        options = header["options"]
+        if options["input_range"] is not None:
+            options["input_range"] = tuple(options["input_range"])
+        adapter = cls(model, compose(header["method"]), source, Options(**options))
+        adapter._draws.state = tensors["draws"]
+        window = tensors.get("window")
+        adapter._window = None if window is None else adapter.network.prepare(window)
+        snapshot = {n: t for n, t in tensors.items() if n.startswith("snapshot/")}
+        if snapshot:
+            adapter._snapshot = {n.removeprefix("snapshot/"): t for n, t in snapshot.items()}
+        adapter._write({name: tensors[name] for name in adapter._live()})
+        return adapter
+
+    def _live(self) -> dict[str, Tensor]:
+        """Every tensor that changes along a stream, by name; the tensors themselves."""
+        state: dict[str, Tensor] = {"batches": self._batches}
+        state |= {f"model/{name}": p.detach() for name, p in self._parameters.items()}
+        parts: dict[str, Mapping[str, Tensor]] = {
+            "optimizer": self._learn.live() if self._learn else {},
+            "statistics": self._statistics.live() if self._statistics else {},
+            "watch": self._watch.state_dict() if self._watch else {},
+        }
+        parts |= {f"terms/{term.label}": term.state_dict() for term in self._terms}
+        parts |= {f"upkeep/{i}": rule.state_dict() for i, rule in enumerate(self._upkeep)}
+        for part, tensors in parts.items():
+            state |= {f"{part}/{name}": tensor for name, tensor in tensors.items()}
+        return state
+
+    @torch.no_grad()
+    def _write(self, state: Mapping[str, Tensor]) -> None:
+        live = self._live()
+        with torch.inference_mode(False):
+            for name, tensor in state.items():
+                live[name].copy_(tensor)
+
+    def frozen(
+        self,
+        calibrate: Iterable[Any] | None = None,
+        *,
+        statistics: Literal["stream", "batch"] = "stream",
+    ) -> nn.Module:
+        """A plain eval-mode module with what was learnt, for export and for single images.
+
+        Batch norm layers get the average statistics of the stream's recent batches, or of the
+        batches of the loader `calibrate`. With statistics="batch" they normalise each batch by
+        itself, as `predict` does.
+        """
+        return export(
+            self.network, self._statistics, self.options.input_range, calibrate, statistics
+        )
+
+
+def _clones(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
+def _learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}
+
+
+def adapt(
+    model: nn.Module,
+    *method: str | Method,
+    source: Source | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+    head: str | None = None,
+    input_range: InputRange = (0.0, 1.0),
+    window: int | None = None,
+    memory_format: MemoryFormat = "auto",
+    compile: bool = False,
+    precision: Precision | None = None,
+    rollback: bool = False,
+) -> Adapter:
+    """A model that adapts to its stream: `adapt(model, "eata+debias", source=source)`.
+
+    method: a spec string, or typed values such as `Eata(lr=1e-3), Debias()`.
+    source: what is known of the source data, where the method needs it.
+    preset: "cifar100-c" or "imagenet-c", a paper's settings to the letter; None serves your model.
+    seed: of the adapter's own randomness.
+    head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
+    input_range: where images must lie; None: anywhere.
+    window: normalise and learn over the last so many images, and predict the newest.
+    memory_format: "auto" is channels_last for convolutional nets, contiguous for others.
+    compile: run the network through `torch.compile`.
+    precision: "bfloat16" or "float16" for forwards by autocast; None follows the caller's autocast.
+    rollback: when predictions collapse, go back to the last healthy state instead of only warning.
+
+    The model itself is never changed.
+    """
+    options = Options(
+        seed=seed,
+        head=head,
+        input_range=input_range,
+        window=window,
+        memory_format=memory_format,
+        compile=compile,
+        precision=precision,
+        rollback=rollback,
+    )
+    return Adapter(model, compose(*method, preset=preset), source, options)
+
+
+def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
+    """Go on from a saved adapter, with the model it was made from."""
+    return Adapter.load(path, model, source)

@@ -1,0 +1,64 @@
+"""Augmentations of a batch of images in [0, 1], drawn from the adapter's own randomness."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.draws import Draws
+
+Augmentation = Literal["strong", "none", "flip", "alternate"]
+
+
+class Augment(nn.Module):
+    """A new view of a batch each time; what it drew or counted is kept only on `commit`.
+
+    `strong` draws for each image: colour jitter, grayscale, blur, three cutouts (after Liu et al.
+    2021, Unbiased Teacher; patches are filled with mid-grey). The others are fixed, for exact
+    tests: `none`, `flip` (left-right, always), `alternate` (odd calls flip, even ones do nothing).
+    """
+
+    calls: Tensor
+
+    def __init__(self, name: Augmentation, draws: Draws):
+        super().__init__()
+        self.name = name
+        self.draws = draws
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Tensor:
+        if self.name == "none" or (self.name == "alternate" and int(self.calls) % 2 == 1):
+            return images
+        if self.name in ("flip", "alternate"):
+            return images.flip(-1)
+        if images.ndim != 4 or images.shape[1] != 3:
+            raise ValueError(
+                f"augment=strong works on RGB images (batch, 3, height, width), not on "
+                f"{tuple(images.shape)}: choose augment=flip, or leave consistency out."
+            )
+        with self.draws.scope():
+            return strong(images)
+
+    def commit(self) -> None:
+        self.calls += 1
+
+
+def strong(images: Tensor) -> Tensor:
+    """Draws from torch's global generator; input and output in [0, 1]."""
+    from kornia import augmentation as K  # two seconds to import, and few need it
+
+    side = min(images.shape[-2:])
+    kernel = min(13, side - 1 - side % 2)  # three sigmas wide, odd, and smaller than the image
+    chain = nn.Sequential(
+        K.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
+        K.RandomGrayscale(p=0.2),
+        K.RandomGaussianBlur((kernel, kernel), (0.1, 2.0), p=0.5),
+        K.RandomErasing(p=0.7, scale=(0.05, 0.2), ratio=(0.3, 3.3), value=0.5),
+        K.RandomErasing(p=0.5, scale=(0.02, 0.2), ratio=(0.1, 6.0), value=0.5),
+        K.RandomErasing(p=0.3, scale=(0.02, 0.2), ratio=(0.05, 8.0), value=0.5),
+    )
+    out: Tensor = chain(images)
+    return out.clamp(0, 1)

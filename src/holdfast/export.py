@@ -1,0 +1,58 @@
+"""A plain module out of an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from holdfast.guard import InputRange, check_images
+from holdfast.split import Network
+from holdfast.statistics import BatchStatistics, batch_norms
+
+
+def export(
+    network: Network,
+    averages: BatchStatistics | None,
+    input_range: InputRange,
+    calibrate: Iterable[Any] | None,
+    statistics: Literal["stream", "batch"],
+) -> nn.Module:
+    """A copy of the network as it is, in eval mode; see `Adapter.frozen`."""
+    if statistics not in ("stream", "batch"):
+        raise ValueError(f"statistics is 'stream' or 'batch', not {statistics!r}.")
+    if calibrate is not None and statistics == "batch":
+        raise ValueError("calibrate=… sets running statistics: leave statistics='batch' out.")
+    with torch.inference_mode(False), torch.no_grad():
+        model = network.plain_model().requires_grad_(False)
+        if averages is not None:
+            averages.write_into(model, statistics)
+        if calibrate is not None:
+            _calibrate(model, network, calibrate, input_range)
+    return model
+
+
+def _calibrate(
+    model: nn.Module, network: Network, loader: Iterable[Any], input_range: InputRange
+) -> None:
+    """Running statistics: the plain average over the loader's batches."""
+    layers = batch_norms(model).values()
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # torch's word for a plain average
+        layer.train()
+    seen = 0
+    for batch in loader:
+        images = batch[0] if isinstance(batch, list | tuple) else batch
+        check_images(images, input_range, convolutional=network.is_conv)
+        if len(images) > 1:
+            model(network.prepare(images))
+            seen += 1
+    if not seen:
+        raise ValueError("calibrate=… gave no batch of two or more images.")
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+        layer.eval()

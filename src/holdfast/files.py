@@ -1,0 +1,86 @@
+"""State files: safetensors with a JSON header and a checksum, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from holdfast.split import describe_tensor
+
+FORMAT = 1
+
+
+def write(
+    path: str | Path, kind: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> None:
+    """Write beside the target, then rename: a crash leaves the old file or the new one."""
+    path = Path(path)
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({**header, "kind": kind, "format": FORMAT}, sort_keys=True)
+    metadata = {"holdfast": text, "sha256": _checksum(text, plain)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        save_file(plain, part, metadata=metadata)
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors, or an error that says what the file is instead."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        text = metadata.get("holdfast", "null")
+        header = json.loads(text)
+    except (SafetensorError, ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} is not a holdfast file, or is cut short or damaged ({error})."
+        ) from error
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} is a safetensors file, but holdfast did not write it.")
+    if metadata.get("sha256") != _checksum(text, tensors):
+        raise ValueError(f"{path} was changed after holdfast wrote it: its checksum does not fit.")
+    if header["kind"] != kind:
+        raise ValueError(f"{path} holds a {header['kind']}, not a {kind}.")
+    if header["format"] != FORMAT:
+        raise ValueError(
+            f"{path} has format {header['format']}, this holdfast reads format {FORMAT}: "
+            "write it again, or use the holdfast that wrote it."
+        )
+    return header, tensors
+
+
+def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(describe_tensor(name, tensor))
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

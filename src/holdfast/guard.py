@@ -1,0 +1,102 @@
+"""What keeps a stream from doing harm: checks of every batch, and a watch for collapse."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+InputRange = tuple[float, float] | None
+
+# Values this far outside the range are rounding, left by resizing or augmentation.
+ROUNDING = 1e-3
+
+
+def check_images(images: object, input_range: InputRange, *, convolutional: bool) -> Tensor:
+    """The images, or an error that says what is wrong and what to do."""
+    if not isinstance(images, Tensor):
+        raise ValueError(f"Images must be a torch.Tensor, not {type(images).__name__}.")
+    shape = tuple(images.shape)
+    if images.ndim < 2 or (convolutional and images.ndim != 4):
+        expected = "(batch, channels, height, width)" if convolutional else "(batch, …)"
+        raise ValueError(
+            f"Images of shape {shape}; expected {expected}. A single image needs images[None]."
+        )
+    if images.numel() == 0:
+        raise ValueError(f"An empty batch: images have the shape {shape}. Leave it out.")
+    if not images.is_floating_point():
+        raise ValueError(
+            f"Images are {images.dtype}; expected floats in [0, 1]: images.float() / 255."
+        )
+    low, high = (bound.item() for bound in images.detach().aminmax())
+    # A NaN anywhere makes both bounds NaN.
+    if not (abs(low) < float("inf") and abs(high) < float("inf")):
+        raise ValueError("Images hold NaN or Inf. Nothing was adapted: leave the bad images out.")
+    if input_range is not None:
+        _check_range(low, high, input_range)
+    return images
+
+
+def _check_range(low: float, high: float, input_range: tuple[float, float]) -> None:
+    least, most = input_range
+    slack = ROUNDING * (most - least)
+    if least - slack <= low and high <= most + slack:
+        return
+    if low >= 0 and high > 2:
+        advice = "They look like 0–255: divide by 255."
+    else:
+        advice = (
+            "They look normalised already: feed images in [0, 1] and put the normalisation inside "
+            "the model, holdfast.normalized(model, mean, std)."
+        )
+    raise ValueError(
+        f"Images lie in [{low:.4g}, {high:.4g}]; expected [{least:g}, {most:g}]. {advice} "
+        "If your model takes other values, pass input_range=None."
+    )
+
+
+class Watch(nn.Module):
+    """Sees predictions fall into a few classes.
+
+    It follows the frequency of each predicted class over about ten images a class. The spread is
+    (e^H − 1)/(C − 1), H being the entropy of these frequencies: 1 when all classes are predicted
+    alike, 0 when one class is all that is left. Below 0.05 the model has collapsed.
+    """
+
+    COLLAPSED = 0.05
+    HEALTHY = 0.2
+
+    frequency: Tensor
+    images: Tensor
+    alarmed: Tensor
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.horizon = max(500, 10 * classes)
+        self.register_buffer("frequency", torch.zeros(classes, dtype=torch.float64))
+        self.register_buffer("images", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("alarmed", torch.zeros((), dtype=torch.bool))
+
+    def forward(self, labels: Tensor) -> bool:
+        """Take in a batch of predictions; True at the batch at which they have collapsed."""
+        classes = len(self.frequency)
+        fresh = torch.bincount(labels.cpu(), minlength=classes).to(self.frequency) / len(labels)
+        keep = (1 - 1 / self.horizon) ** len(labels)
+        self.frequency.mul_(keep).add_(fresh, alpha=1 - keep)
+        self.images += len(labels)
+        collapsed = int(self.images) >= self.horizon and self.spread() < self.COLLAPSED
+        news = collapsed and not bool(self.alarmed)
+        self.alarmed.fill_(collapsed)
+        return news
+
+    def healthy(self) -> bool:
+        return int(self.images) >= self.horizon and self.spread() >= self.HEALTHY
+
+    def start(self) -> None:
+        """Watch afresh."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def spread(self) -> float:
+        share = self.frequency / self.frequency.sum().clamp_min(1e-300)
+        entropy = torch.special.entr(share).sum()
+        return float((entropy.exp() - 1) / max(len(share) - 1, 1))

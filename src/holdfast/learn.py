@@ -1,0 +1,118 @@
+"""How a step is taken: losses to gradients, gradients to weights. Loss scaling lives here only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.step import Step
+from holdfast.terms import Term
+
+# Keeps the small gradients of float16 forwards from vanishing. It is fixed, not searched for as
+# torch's GradScaler does: a search would be one more state, and an overflow is reported anyway.
+FLOAT16_SCALE = 2.0**10
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The settings of plain gradient descent."""
+
+    lr: float
+    momentum: float
+    optimizer: Literal["sgd", "adam"]
+    nesterov: bool
+
+    def __post_init__(self) -> None:
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError(
+                "nesterov=true is a form of SGD's momentum: it needs optimizer=sgd and a momentum "
+                f"above 0, not optimizer={self.optimizer}, momentum={self.momentum:g}."
+            )
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam(parameters, lr=self.lr, betas=(self.momentum, 0.999))
+        return torch.optim.SGD(
+            parameters, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov
+        )
+
+
+@dataclass
+class Proposal:
+    """Gradients ready for a step, and what would be remembered with it. Nothing has changed yet."""
+
+    losses: dict[str, Tensor] = field(default_factory=dict)
+    images: dict[str, int] = field(default_factory=dict)
+    commits: list[Callable[[], None]] = field(default_factory=list)
+    gradient_norm: Tensor | None = None
+    backwards: int = 0
+
+
+class PlainStep:
+    """One backward of the weighted sum of all terms, one step of the optimiser."""
+
+    def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter]):
+        self.parameters = parameters
+        self.optimizer = descent.build(parameters.values())
+        for parameter in parameters.values():
+            self.optimizer.state[parameter] = _first_state(descent, parameter)
+
+    def live(self) -> dict[str, Tensor]:
+        """The optimiser's state, by name; the tensors themselves."""
+        return {
+            f"{name}.{key}": value
+            for name, parameter in self.parameters.items()
+            for key, value in self.optimizer.state[parameter].items()
+        }
+
+    def propose(self, step: Step, terms: list[Term]) -> Proposal:
+        """Losses and gradients. Without a term that drives there is no gradient, and no step."""
+        proposal = Proposal()
+        total: Tensor | None = None
+        for term in sorted(terms, key=lambda term: not term.drives):
+            if total is None and not term.drives:
+                break
+            said = term(step)
+            if said is None:
+                continue
+            weighted = term.weight * said.loss
+            total = weighted if total is None else total + weighted
+            proposal.losses[term.label] = said.loss.detach()
+            proposal.images[term.label] = said.images
+            if said.commit is not None:
+                proposal.commits.append(said.commit)
+        if total is not None:
+            proposal.backwards = 1
+            proposal.gradient_norm = self._gradients(
+                total, FLOAT16_SCALE if step.network.precision is torch.float16 else 1.0
+            )
+        return proposal
+
+    def apply(self) -> None:
+        self.optimizer.step()
+        self.clear()
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _gradients(self, total: Tensor, scale: float) -> Tensor:
+        (total * scale if scale != 1 else total).backward()  # type: ignore[no-untyped-call]
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        if scale != 1:
+            torch._foreach_div_(gradients, scale)
+        return torch.nn.utils.get_total_norm(gradients)
+
+
+def _first_state(descent: Descent, parameter: nn.Parameter) -> dict[str, Any]:
+    """What torch would make at the first step, made before it: zeros give the same first step."""
+    if descent.optimizer == "sgd":
+        return {"momentum_buffer": torch.zeros_like(parameter)} if descent.momentum else {}
+    return {
+        "step": torch.zeros(()),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }

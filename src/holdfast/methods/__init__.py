@@ -1,0 +1,7 @@
+"""One file, one paper. Every module here registers its methods when the package is imported."""
+
+import importlib
+import pkgutil
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,55 @@
+"""consistency: predictions stay the same under strong augmentation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from holdfast.augment import Augment, Augmentation
+from holdfast.method import Learner, setting
+from holdfast.spec import register
+from holdfast.step import Step
+from holdfast.task import Task
+from holdfast.terms import Said, Term
+
+
+class Agreement(Term):
+    """CE between the prediction for the images (the target, detached) and for their new view."""
+
+    def __init__(self, weight: float, augment: Augment):
+        super().__init__("consistency", weight)
+        self.augment = augment
+
+    def forward(self, step: Step) -> Said:
+        view = step.view(self.augment(step.images))
+        loss = nn.functional.cross_entropy(view, step.probabilities)
+        return Said(loss, len(step.images), self.augment.commit)
+
+
+@register("consistency")
+@dataclass(frozen=True)
+class Consistency(Learner):
+    """Asks for the same prediction on a strongly augmented copy of the batch.
+
+    L = L_host + λ_cons · mean of CE(softmax of x, detached; softmax of the augmented x)
+    """
+
+    paper: ClassVar[str] = (
+        "Chung, Hwang, Yoo, Kwak, Mitigating the bias in the model for continual test-time "
+        "adaptation, arXiv 2403.01344, appendix"
+    )
+    plugin: ClassVar[bool] = True
+    backwards: ClassVar[tuple[int, int]] = (1, 1)
+    extra_forwards: ClassVar[int] = 1
+
+    lambda_cons: float = setting(1.0, "weight of the term; 0 leaves it out", at_least=0)
+    augment: Augmentation = setting(
+        "strong", "the new view: strong, or a fixed one for exact tests"
+    )
+
+    def terms(self, task: Task) -> list[Term]:
+        if not self.lambda_cons:
+            return []
+        return [Agreement(self.lambda_cons, Augment(self.augment, task.draws))]

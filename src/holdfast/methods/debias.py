@@ -1,0 +1,159 @@
+"""debias: the paper's plug-in. EMA target prototypes keep classes apart, source prototypes hold
+features near where they came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.method import Learner, Value, setting
+from holdfast.spec import register
+from holdfast.step import Step
+from holdfast.task import Task
+from holdfast.terms import Said, Term
+
+
+class EmaPrototypes(Term):
+    """L_ema = mean over R of CE(f · P/‖P‖, ŷ); then P[c] ← α P[c] + (1 − α) u[c] for each class c
+    in R, u[c] being the normalised mean feature of its images.
+
+    f is raw, there is no temperature, and no gradient reaches P.
+    """
+
+    prototypes: Tensor
+    norms: Tensor
+
+    def __init__(
+        self,
+        weight: float,
+        rows: Tensor,
+        entropy_factor: float | None,
+        *,
+        alpha: float,
+        normalize: bool,
+        soft: bool,
+    ):
+        super().__init__("ema", weight)
+        self.entropy_factor = entropy_factor
+        self.alpha = alpha
+        self.normalize = normalize
+        self.soft = soft
+        start = nn.functional.normalize(rows, dim=1) if normalize else rows.clone()
+        self.register_buffer("prototypes", start)
+        # Kept beside the prototypes, so that a batch never has to read all of them for their norms.
+        self.register_buffer("norms", torch.linalg.vector_norm(start, dim=1))
+
+    def forward(self, step: Step) -> Said | None:
+        kept = step.chosen(self.entropy_factor)
+        if not len(kept):
+            return None
+        features = step.features[kept]
+        labels = step.labels[kept]
+        similarity = features @ self.prototypes.T / self.norms.clamp_min(1e-12)
+        target = step.probabilities[kept] if self.soft else labels
+        loss = nn.functional.cross_entropy(similarity, target)
+        return Said(loss, len(kept), lambda: self.update(features.detach(), labels))
+
+    def update(self, features: Tensor, labels: Tensor) -> None:
+        """Blend each class's mean feature into its prototype; the cost does not grow with C."""
+        classes, place = torch.unique(labels, return_inverse=True)
+        member = nn.functional.one_hot(place, len(classes)).T.to(features.dtype)
+        mean = member @ features / member.sum(1, keepdim=True)
+        if self.normalize:
+            mean = nn.functional.normalize(mean, dim=1)
+        blended = self.alpha * self.prototypes[classes] + (1 - self.alpha) * mean
+        self.prototypes[classes] = blended
+        self.norms[classes] = torch.linalg.vector_norm(blended, dim=1)
+
+
+class SourceAlignment(Term):
+    """L_src = mean over R of ‖Ps[ŷ] − f‖², over feature dimensions a mean, a sum, or sum/1024.
+
+    Images whose class has no source prototype are left out.
+    """
+
+    prototypes: Tensor
+    known: Tensor
+
+    def __init__(
+        self,
+        weight: float,
+        prototypes: Tensor,
+        known: Tensor,
+        entropy_factor: float | None,
+        reduction: str,
+    ):
+        super().__init__("src", weight)
+        self.entropy_factor = entropy_factor
+        self.divisor = {"mean": prototypes.shape[1], "sum": 1, "scaled": 1024}[reduction]
+        self.register_buffer("prototypes", prototypes, persistent=False)
+        self.register_buffer("known", known, persistent=False)
+
+    def forward(self, step: Step) -> Said | None:
+        kept = step.chosen(self.entropy_factor)
+        kept = kept[self.known[step.labels[kept]]]
+        if not len(kept):
+            return None
+        apart = self.prototypes[step.labels[kept]] - step.features[kept]
+        return Said((apart * apart).sum(1).mean() / self.divisor, len(kept))
+
+
+@register("debias")
+@dataclass(frozen=True)
+class Debias(Learner):
+    """Keeps classes apart by EMA target prototypes, and features near their source prototypes.
+
+    L = L_host + λ_ema · CE(f · P/‖P‖, ŷ) + λ_src · ‖Ps[ŷ] − f‖², over images with H < E0
+    """
+
+    paper: ClassVar[str] = (
+        "Chung, Hwang, Yoo, Kwak, Mitigating the bias in the model for continual test-time "
+        "adaptation, arXiv 2403.01344"
+    )
+    plugin: ClassVar[bool] = True
+    presets: ClassVar = {
+        "cifar100-c": {"src_reduction": "mean"},
+        "imagenet-c": {"src_reduction": "mean"},
+    }
+    alone: ClassVar[dict[str, Value]] = {"lambda_src": 20.0}
+
+    alpha: float = setting(0.996, "share of the old prototype in an update", at_least=0, at_most=1)
+    lambda_ema: float = setting(2.0, "weight of L_ema; 0 leaves it out", at_least=0)
+    lambda_src: float = setting(50.0, "weight of L_src; 0 leaves it out", at_least=0)
+    normalize: bool = setting(True, "normalise head rows and mean features before they enter P")
+    filter: bool = setting(True, "only reliable images count; false: the whole batch")
+    labels: Literal["hard", "soft"] = setting("hard", "target of L_ema: arg-max, or the softmax")
+    src_reduction: Literal["scaled", "mean", "sum"] = setting(
+        "scaled", "L_src over feature dimensions: sum/1024, mean or sum"
+    )
+    statistics: Literal["source", "batch"] = setting(
+        "source", "batch norm while source prototypes are made: running, or each batch's own"
+    )
+    entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
+
+    def terms(self, task: Task) -> list[Term]:
+        factor = self.entropy_factor if self.filter else None
+        found: list[Term] = []
+        if self.lambda_ema:
+            found.append(
+                EmaPrototypes(
+                    self.lambda_ema,
+                    task.network.rows,
+                    factor,
+                    alpha=self.alpha,
+                    normalize=self.normalize,
+                    soft=self.labels == "soft",
+                )
+            )
+        if self.lambda_src:
+            prototypes, known = task.prototypes(self.statistics)
+            found.append(
+                SourceAlignment(self.lambda_src, prototypes, known, factor, self.src_reduction)
+            )
+        return found
+
+    def needs(self) -> tuple[str, ...]:
+        return ("prototypes",) if self.lambda_src else ()

@@ -1,0 +1,86 @@
+"""EATA: entropy of reliable, non-redundant images, with a Fisher anchor; ETA is EATA without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.method import Learner, setting
+from holdfast.spec import register
+from holdfast.step import Step
+from holdfast.task import Task
+from holdfast.terms import ReliableEntropy, Said, Term
+
+PAPER = "Niu et al. 2022, Efficient test-time model adaptation without forgetting, arXiv 2204.02610"
+
+
+class FisherAnchor(Term):
+    """Σ F (θ − θ0)² over all that trains: it holds, but never drives."""
+
+    drives = False
+    information: Tensor
+    start: Tensor
+
+    def __init__(
+        self,
+        weight: float,
+        parameters: Mapping[str, nn.Parameter],
+        information: Mapping[str, Tensor],
+    ):
+        super().__init__("fisher", weight)
+        self.parameters_held = list(parameters.values())
+        flat = torch.cat([information[name].reshape(-1) for name in parameters])
+        self.register_buffer("information", flat, persistent=False)
+        self.register_buffer("start", self._now().detach().clone(), persistent=False)
+
+    def _now(self) -> Tensor:
+        # One flat vector: a handful of kernels, however many layers train.
+        return torch.cat([parameter.reshape(-1) for parameter in self.parameters_held])
+
+    def forward(self, step: Step) -> Said:
+        moved = self._now().to(self.information.dtype) - self.start
+        return Said((self.information * moved * moved).sum(), len(step.images))
+
+
+@register("eta")
+@dataclass(frozen=True)
+class Eta(Learner):
+    """EATA without its Fisher anchor: weighted entropy of reliable, non-redundant images.
+
+    L = mean over kept images of exp(E0 − H)·H, kept: H < E0 and |cos(q, p)| < redundancy
+    """
+
+    paper: ClassVar[str] = PAPER
+
+    entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
+    redundancy: float = setting(0.05, "kept: |cos| to the mean prediction below this", at_least=0)
+
+    def terms(self, task: Task) -> list[Term]:
+        rows = task.network.rows
+        return [ReliableEntropy(len(rows), self.entropy_factor, self.redundancy, rows)]
+
+
+@register("eata")
+@dataclass(frozen=True)
+class Eata(Eta):
+    """Weighted entropy of reliable, non-redundant images, anchored to the source by Fisher.
+
+    L = mean over kept images of exp(E0 − H)·H + β Σ F (θ − θ0)²
+    """
+
+    fisher_weight: float = setting(2000.0, "β, the weight of the Fisher anchor", at_least=0)
+    fisher_samples: int = setting(2000, "images behind the Fisher information", at_least=1)
+
+    def terms(self, task: Task) -> list[Term]:
+        found = super().terms(task)
+        if self.fisher_weight:
+            information = task.fisher(self.fisher_samples)
+            found.append(FisherAnchor(self.fisher_weight, task.parameters, information))
+        return found
+
+    def needs(self) -> tuple[str, ...]:
+        return ("fisher",) if self.fisher_weight else ()

@@ -1,0 +1,18 @@
+"""No adaptation: the baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.method import Method
+from holdfast.spec import register
+
+
+@register("frozen")
+@dataclass(frozen=True)
+class Frozen(Method):
+    """The source model as it is, with its own statistics."""
+
+    paper: ClassVar[str] = "the baseline called Source in the tables"
+    predicts: ClassVar[str] = "the source model's logits"

@@ -1,0 +1,39 @@
+"""Tent: minimise the entropy of the predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast.method import Learner, setting
+from holdfast.spec import register
+from holdfast.step import Step
+from holdfast.task import Task
+from holdfast.terms import Said, Term
+
+
+class Entropy(Term):
+    """Mean softmax entropy over the whole batch."""
+
+    def forward(self, step: Step) -> Said:
+        return Said(step.entropy.mean(), len(step.images))
+
+
+@register("tent")
+@dataclass(frozen=True)
+class Tent(Learner):
+    """Minimises the mean entropy of its predictions over the whole batch.
+
+    L = mean of H, H = −Σ p log p
+    """
+
+    paper: ClassVar[str] = (
+        "Wang et al. 2021, Tent: Fully test-time adaptation by entropy minimization, "
+        "arXiv 2006.10726"
+    )
+    backwards: ClassVar[tuple[int, int]] = (1, 1)
+
+    lr: float = setting(1e-4, "learning rate", at_least=0)
+
+    def terms(self, task: Task) -> list[Term]:
+        return [Entropy("entropy")]

@@ -1,0 +1,31 @@
+"""How an adapter runs its method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.guard import InputRange
+from holdfast.split import MemoryFormat
+
+Precision = Literal["bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an adapter runs its method; `adapt` says what each option is."""
+
+    seed: int = 0
+    head: str | None = None
+    input_range: InputRange = (0.0, 1.0)
+    window: int | None = None
+    memory_format: MemoryFormat = "auto"
+    compile: bool = False
+    precision: Precision | None = None
+    rollback: bool = False
+
+    def __post_init__(self) -> None:
+        if self.window is not None and (not isinstance(self.window, int) or self.window < 2):
+            raise ValueError(f"window is a number of images, at least 2, not {self.window!r}.")
+        if self.precision not in (None, "bfloat16", "float16"):
+            raise ValueError(f"precision is None, 'bfloat16' or 'float16', not {self.precision!r}.")

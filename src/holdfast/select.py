@@ -1,0 +1,52 @@
+"""What trains, and how norm layers behave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from holdfast.split import Network
+
+NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+
+
+def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, NORM_LAYERS)}
+
+
+@dataclass(frozen=True)
+class Select:
+    """Which parameters train, and by which statistics batch norm normalises."""
+
+    what: Literal["nothing", "norm", "body", "all"]
+    statistics: Literal["source", "batch"]
+
+    def parameters(self, network: Network, method: str) -> dict[str, nn.Parameter]:
+        """The parameters that train, by name. They alone require a gradient from now on."""
+        model = network.model
+        model.requires_grad_(False)
+        if self.what == "norm":
+            chosen = {
+                f"{layer_name}.{name}".lstrip("."): parameter
+                for layer_name, layer in norm_layers(model).items()
+                for name, parameter in layer.named_parameters(recurse=False)
+            }
+            if not chosen:
+                raise ValueError(
+                    f"{method} trains norm layers, but {network.name} has none with a scale and a "
+                    "shift: choose select=all (or select=body), or a net with normalisation."
+                )
+        elif self.what == "nothing":
+            return {}
+        else:
+            chosen = dict(model.named_parameters())
+            if self.what == "body":
+                of_head = {id(parameter) for parameter in network.head.parameters()}
+                chosen = {name: p for name, p in chosen.items() if id(p) not in of_head}
+        for parameter in chosen.values():
+            parameter.requires_grad_(True)
+        return chosen

@@ -1,0 +1,190 @@
+"""Spec strings such as `eata(lr=0.001)+debias`, the registry of methods, and their composition."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from holdfast.method import HOST_SETTINGS, Method, Value
+from holdfast.words import listed, nearest
+
+PRESETS = ("cifar100-c", "imagenet-c")
+
+_registry: dict[str, type[Method]] = {}
+
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str) -> Callable[[M], M]:
+    """Class decorator: make a method known under a name."""
+
+    def enter(method: M) -> M:
+        method.name = name
+        _registry[name] = method
+        return method
+
+    return enter
+
+
+def methods() -> dict[str, type[Method]]:
+    """All methods by name. The classes carry the traits that `holdfast card` shows."""
+    return dict(sorted(_registry.items()))
+
+
+def find(name: str) -> type[Method]:
+    if name.lower() not in _registry:
+        raise ValueError(
+            f"There is no method {name!r}.{nearest(name, _registry)} "
+            f"Methods: {listed(sorted(_registry), 99)}."
+        )
+    return _registry[name.lower()]
+
+
+_CLOSE = re.compile(r"\s*\)\s*")
+_METHOD = re.compile(r"\s*([\w-]+)\s*")
+_SETTING = re.compile(r"\s*(\w+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^\s,()'\"=]+))\s*")
+
+
+def parse(spec: str) -> tuple[Method, ...]:
+    """The methods that a spec string names: host(name=value,…)+plugin(name=value,…)."""
+    found = []
+    place = 0
+    while True:
+        word = _METHOD.match(spec, place)
+        if not word:
+            raise _unreadable(spec, place, "a method's name")
+        method, place = find(word[1]), word.end()
+        given: dict[str, Value | None] = {}
+        if spec[place : place + 1] == "(":
+            place = _parse_settings(spec, place + 1, method, given)
+        found.append(method(**given))
+        if not spec[place:].strip():
+            return tuple(found)
+        if spec[place] != "+":
+            raise _unreadable(spec, place, "'+' and a plug-in, or the end")
+        place += 1
+
+
+def _parse_settings(
+    spec: str, place: int, method: type[Method], given: dict[str, Value | None]
+) -> int:
+    """Read `name=value,…)` into `given`; the place behind the bracket."""
+    settings = {one.name: one for one in method.settings()}
+    closed = _CLOSE.match(spec, place)
+    while not closed:
+        pair = _SETTING.match(spec, place)
+        if not pair:
+            raise _unreadable(spec, place, "name=value")
+        name, *quoted, bare = pair.groups()
+        if name not in settings:
+            raise ValueError(
+                f"{method.name} has no setting {name!r}.{nearest(name, settings)} "
+                f"Its settings: {listed(settings, 99) or 'none'}."
+            )
+        if name in given:
+            raise ValueError(f"{method.name}: {name} is given twice in {spec!r}.")
+        text = next((each for each in quoted if each is not None), bare)
+        given[name] = settings[name].read(text, quoted=bare is None)
+        place = pair.end()
+        closed = _CLOSE.match(spec, place)
+        if not closed:
+            if spec[place : place + 1] != ",":
+                raise _unreadable(spec, place, "',' or ')'")
+            place += 1
+    return closed.end()
+
+
+def _unreadable(spec: str, place: int, expected: str) -> ValueError:
+    found = repr(spec[place:]) if place < len(spec) else "the end"
+    return ValueError(
+        f"Cannot read the method {spec!r} at character {place + 1}: expected {expected}, found "
+        f"{found}. A method is written like eata(lr=0.001)+debias(alpha=0.99)."
+    )
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A host with its plug-ins, every setting resolved."""
+
+    host: Method
+    plugins: tuple[Method, ...] = ()
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        return (self.host, *self.plugins)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(need for one in self.methods for need in one.needs()))
+
+    @property
+    def forwards(self) -> tuple[int, int]:
+        extra = sum(one.extra_forwards for one in self.methods)
+        return self.host.forwards[0] + extra, self.host.forwards[1] + extra
+
+    @property
+    def backwards(self) -> tuple[int, int]:
+        """The fewest is 1 where some term always speaks."""
+        return max(one.backwards[0] for one in self.methods), self.host.backwards[1]
+
+    def __str__(self) -> str:
+        """With every setting written out; reads back as the same composition."""
+        return "+".join(str(one) for one in self.methods)
+
+    @property
+    def names(self) -> str:
+        return "+".join(one.name for one in self.methods)
+
+
+def compose(*parts: str | Method, preset: str | None = None) -> Composition:
+    """Read the parts, check that they go together, and resolve their settings."""
+    if not parts:
+        raise ValueError(
+            f"Name a method, as in adapt(model, 'tent'). Methods: {listed(methods())}."
+        )
+    if preset is not None and preset not in PRESETS:
+        raise ValueError(
+            f"There is no preset {preset!r}.{nearest(preset, PRESETS)} "
+            f"Presets: {', '.join(PRESETS)}, or None for a model of your own."
+        )
+    read: list[Method] = []
+    for part in parts:
+        if isinstance(part, Method):
+            read.append(part)
+        elif isinstance(part, str):
+            read += parse(part)
+        else:
+            raise ValueError(f"A method is a spec string or a typed value, not {part!r}.")
+    host, plugins = read[0], tuple(read[1:])
+    _check_company(host, plugins)
+    return Composition(
+        host.resolved(preset, alone=host.plugin),
+        tuple(one.resolved(preset, alone=host.plugin, plugged=True) for one in plugins),
+    )
+
+
+def _check_company(host: Method, plugins: tuple[Method, ...]) -> None:
+    names = [one.name for one in (host, *plugins)]
+    for plugin in plugins:
+        if not plugin.plugin:
+            other = f": write {plugin.name}+{host.name}" if host.plugin else ""
+            raise ValueError(
+                f"{plugin.name} is a host, not a plug-in, so it cannot follow {host.name}{other}. "
+                f"Plug-ins: {listed(n for n, one in methods().items() if one.plugin)}."
+            )
+        if not host.learns:
+            raise ValueError(
+                f"{host.name} never takes a step, so {plugin.name} has nothing to act on: write "
+                f"{plugin.name} alone, or put it on a method that learns, as in tent+{plugin.name}."
+            )
+        shared = plugin.given.keys() & HOST_SETTINGS
+        if shared:
+            raise ValueError(
+                f"{listed(sorted(shared))} is the host's to set: write "
+                f"{host.name}({min(shared)}=…)+{plugin.name}."
+            )
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"{listed(sorted(twice))} appears twice in {'+'.join(names)}.")

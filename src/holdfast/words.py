@@ -1,0 +1,18 @@
+"""Small helpers for texts that people read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """' Did you mean X?', or nothing where no valid word is close."""
+    close = difflib.get_close_matches(word.lower(), list(valid), n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def listed(words: Iterable[object], most: int = 12) -> str:
+    """'a, b, c', cut with '…' where there are many."""
+    texts = [str(word) for word in words]
+    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
