@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from holdfast.split import Network
+from holdfast.statistics import batch_norms
 
 NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -41,6 +42,11 @@ class Select:
                     "shift: choose select=all (or select=body), or a net with normalisation."
                 )
         elif self.what == "nothing":
+            if self.statistics == "batch" and not batch_norms(model):
+                raise ValueError(
+                    f"{method} renews the statistics of batch norm, but {network.name} has no "
+                    "batch norm layer: nothing would change. Use frozen, or a method that trains."
+                )
             return {}
         else:
             chosen = dict(model.named_parameters())

@@ -1,0 +1,102 @@
+"""Tiny classifiers and streams. In `ToyNet` brightness sets confidence, so that a batch can be made
+of reliable images, of unreliable ones, or of both."""
+
+import torch
+from torch import Tensor, nn
+
+import holdfast
+
+CLASSES = 7
+FEATURES = 12
+GAIN = 100
+KINDS = (
+    "some",
+    "none",
+    "all",
+    "some",
+    "all",
+    "none",
+    "some",
+    "some",
+    "all",
+    "some",
+    "none",
+    "some",
+)
+
+
+class ToyNet(nn.Module):
+    """Two convolutions; the feature is scaled by the image's brightness, past all norm layers."""
+
+    def __init__(self, norm=nn.BatchNorm2d):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm1 = norm(8)
+        self.conv2 = nn.Conv2d(8, FEATURES, 3, stride=2, padding=1)
+        self.norm2 = norm(FEATURES)
+        self.dropout = nn.Dropout(0.5)
+        self.fc = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.norm1(self.conv1(images)).relu()
+        x = self.norm2(self.conv2(x)).relu().mean((2, 3))
+        return self.fc(self.dropout(x * (GAIN * images.mean((1, 2, 3)))[:, None]))
+
+
+def toy_net(norm=nn.BatchNorm2d, dtype=torch.float32, seed=0) -> ToyNet:
+    """A ToyNet whose running statistics, scales and shifts are not those of a fresh layer."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = ToyNet(norm).double()
+        with torch.no_grad():
+            net.fc.weight.mul_(2)
+            for layer in (net.norm1, net.norm2):
+                layer.weight.uniform_(0.7, 1.3)
+                layer.bias.uniform_(-0.2, 0.2)
+        net.train()
+        for images in stream(("all", "some", "some"), torch.float64, seed=100):
+            net(images)
+    return net.eval().to(dtype)
+
+
+def group_norm(channels: int) -> nn.Module:
+    return nn.GroupNorm(2, channels)
+
+
+def stream(kinds=KINDS, dtype=torch.float32, size=16, last=None, seed=1) -> list[Tensor]:
+    """Batches of textured images: dark ones ("none" is reliable), bright ones, or both."""
+    generator = torch.Generator().manual_seed(seed)
+    batches = []
+    for index, kind in enumerate(kinds):
+        count = last if last and index == len(kinds) - 1 else size
+        coarse = torch.rand(count, 3, 4, 4, generator=generator, dtype=torch.float64)
+        images = nn.functional.interpolate(coarse, (8, 8), mode="bilinear", align_corners=False)
+        dark = torch.arange(count) % 3 == 0
+        light = {"none": dark & False, "all": dark | True, "some": ~dark}[kind]
+        batches.append((images * torch.where(light, 1.0, 0.02)[:, None, None, None]).to(dtype))
+    return batches
+
+
+def source_batches(dtype=torch.float32, batches=3, size=14, seed=50):
+    images = stream(("some",) * batches, dtype, size, seed=seed)
+    return [(each, torch.arange(len(each)) % CLASSES) for each in images]
+
+
+def toy_source(net: nn.Module) -> holdfast.Source:
+    dtype = next(net.parameters()).dtype
+    return holdfast.Source.from_loader(net, source_batches(dtype))
+
+
+def state_of(adapter: holdfast.Adapter) -> dict[str, Tensor]:
+    """All that changes along a stream."""
+    state = {name: tensor.clone() for name, tensor in adapter._live().items()}
+    state["draws"] = adapter._draws.state
+    if adapter._window is not None:
+        state["window"] = adapter._window.clone()
+    return state
+
+
+def assert_same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    different = [name for name in one if not torch.equal(one[name], other[name])]
+    assert not different
