@@ -10,6 +10,7 @@ from typing import Any
 
 import holdfast.methods  # noqa: F401 (registers all; `methods` then means the function)
 from holdfast.adapter import Adapter, adapt, load
+from holdfast.doctor import doctor
 from holdfast.last import Last
 from holdfast.method import Method
 from holdfast.normalized import normalized
@@ -25,6 +26,7 @@ __all__ = [
     "Source",
     "adapt",
     "compose",
+    "doctor",
     "load",
     "methods",
     "normalized",

@@ -63,10 +63,10 @@ class Adapter:
                 compile=options.compile,
             )
             self._fill_slots()
-        self._watch = Watch(self.network.classes) if self.network.head_name else None
-        self._batches = torch.zeros((), dtype=torch.int64)
-        self._window: Tensor | None = None
-        self._fresh = _clones(self._live())
+            self._watch = Watch(self.network.classes) if self.network.head_name else None
+            self._batches = torch.zeros((), dtype=torch.int64)
+            self._window: Tensor | None = None
+            self._fresh = _clones(self._live())
         self._snapshot = _learnt(self._fresh)
         self.last = Last()
 

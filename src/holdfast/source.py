@@ -94,7 +94,8 @@ class Source:
         """Prototypes with the network normalised by the source's statistics, or by each batch's."""
         name = f"prototypes/{statistics}"
         if name not in self.tensors:
-            self.tensors |= self._make_prototypes(network, statistics)
+            with torch.inference_mode(False), torch.no_grad():
+                self.tensors |= self._make_prototypes(network, statistics)
         found = self.tensors[name]
         if found.shape != network.rows.shape:
             raise ValueError(
@@ -111,7 +112,8 @@ class Source:
         """Diagonal Fisher information of these parameters, by name."""
         names = {name: f"fisher/{name}" for name in parameters}
         if samples != self.fisher_samples or not self.tensors.keys() >= set(names.values()):
-            made = self._make_fisher(network, parameters, samples)
+            with torch.inference_mode(False), torch.enable_grad():
+                made = self._make_fisher(network, parameters, samples)
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
         return {name: self.tensors[key].to(parameters[name].device) for name, key in names.items()}
@@ -166,8 +168,7 @@ class Source:
             labels = _check_labels(labels, len(images), classes).to(network.device)
             if statistics == "batch" and len(images) == 1 and batch_norms(network.model):
                 continue  # one image has no batch statistics
-            with torch.no_grad():
-                sums.index_add_(0, labels, network.features(images).to(sums.dtype))
+            sums.index_add_(0, labels, network.features(images).to(sums.dtype))
             counts += torch.bincount(labels, minlength=classes)
         means = sums / counts.clamp_min(1)[:, None]
         return {

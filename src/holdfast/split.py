@@ -34,15 +34,7 @@ class Network:
         self.model = private_copy(model)
         self.head_name = find_head(self.model, head)
         self.is_conv = any(isinstance(m, nn.Conv2d) for m in self.model.modules())
-        if memory_format == "auto":
-            memory_format = "channels_last" if self.is_conv else "contiguous"
-        elif memory_format not in ("channels_last", "contiguous"):
-            raise ValueError(
-                f"memory_format is 'auto', 'channels_last' or 'contiguous', not {memory_format!r}."
-            )
-        self.memory_format = (
-            torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
-        )
+        self.memory_format = choose_memory_format(self.model, memory_format)
         self.model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
         tensor = next(iter([*self.model.parameters(), *self.model.buffers()]), torch.zeros(0))
         self.device, self.dtype = tensor.device, tensor.dtype
@@ -169,6 +161,27 @@ def private_copy(model: nn.Module) -> nn.Module:
                 "computed from others. Keep only parameters and buffers on the model."
             ) from error
     return own.eval()
+
+
+def choose_memory_format(model: nn.Module, wish: MemoryFormat) -> torch.memory_format:
+    """channels_last for convolutional nets, by default.
+
+    Not with GroupNorm: torch's CPU kernel crashes in its backward where the layer's input is in
+    channels_last and needs no gradient, which is so for the first layer when only norms train.
+    """
+    if wish not in ("auto", "channels_last", "contiguous"):
+        raise ValueError(f"memory_format is 'auto', 'channels_last' or 'contiguous', not {wish!r}.")
+    kinds = {type(layer) for layer in model.modules()}
+    grouped = any(issubclass(kind, nn.GroupNorm) for kind in kinds)
+    if wish == "channels_last" and grouped:
+        raise ValueError(
+            "memory_format='channels_last' with GroupNorm crashes torch on the CPU: leave it at "
+            "'auto', which is contiguous here."
+        )
+    convolutional = any(issubclass(kind, nn.Conv2d) for kind in kinds)
+    if wish == "contiguous" or grouped or not convolutional:
+        return torch.contiguous_format
+    return torch.channels_last
 
 
 def linear_layers(model: nn.Module) -> list[str]:

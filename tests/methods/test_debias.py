@@ -8,7 +8,7 @@ import holdfast
 from follow import TOLERANCE, assert_none_some_all, follow
 from holdfast.methods.debias import EmaPrototypes
 from plain import PlainSgd, PlainToy, entropy, limit
-from toys import CLASSES, FEATURES, GAIN, source_batches, toy_net
+from toys import CLASSES, FEATURES, GAIN, source_batches, stream, toy_net
 
 
 def plain_source_prototypes(net, batches):
@@ -202,7 +202,7 @@ def test_classes_without_source_images_are_left_out_of_alignment():
     with pytest.warns(UserWarning, match=r"2 of 7 classes .*5, 6"):
         source = holdfast.Source.from_loader(net, batches)
     adapter = holdfast.adapt(net, "debias(filter=false)", source=source)
-    images = source_batches()[0][0]
+    images = stream(("all",))[0]
     known = int((adapter.predict(images).argmax(1) < 5).sum())
     adapter(images)
     assert 0 < known < len(images)

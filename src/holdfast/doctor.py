@@ -1,0 +1,187 @@
+"""What holdfast makes of a model: its parts, its input, and the methods that fit it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from rich.console import Group
+from rich.text import Text
+from torch import Tensor, nn
+
+from holdfast.fit import Fit, try_method
+from holdfast.guard import check_images
+from holdfast.inputs import Finding, check_inputs, describe, find_wrappers
+from holdfast.select import norm_layers
+from holdfast.source import Source
+from holdfast.spec import compose, methods
+from holdfast.split import Network, find_head, fingerprint
+from holdfast.terminal import as_text, columns, facts
+
+# Statistics of the input are taken over so many images.
+LOOK_AT = 64
+
+MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "problem": ("✗", "red")}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `doctor` found: print it, or read its fields."""
+
+    model: str
+    head: str | None
+    head_type: str | None
+    feature_size: int | None
+    classes: int | None
+    norm_layers: Mapping[str, int]
+    normalization: str | None
+    device: str
+    dtype: str
+    memory_format: str
+    batch_size: int
+    findings: tuple[Finding, ...]
+    methods: Mapping[str, Fit]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong whatever the method."""
+        return tuple(one.text for one in self.findings if one.level == "problem")
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __rich__(self) -> Group:
+        head = (
+            f"{self.head}, {self.head_type}: {self.feature_size} features, {self.classes} classes"
+        )
+        norms = ", ".join(f"{count} {kind}" for kind, count in self.norm_layers.items())
+        named = {
+            "head": head if self.head else "not found",
+            "norm layers": norms or "none",
+            "normalisation": self.normalization or "no holdfast.normalized in the model",
+            "runs as": f"{self.dtype} on {self.device}, {self.memory_format}",
+        }
+        found = columns()
+        for one in self.findings:
+            found.add_row(_mark(one.level), Text(one.text))
+        fits = columns()
+        for name, fit in self.methods.items():
+            level = "problem" if not fit.fits else "note" if fit.remarks else "good"
+            fits.add_row(_mark(level), Text(name, "bold"), Text(" ".join(fit.remarks) or "fits"))
+        return Group(
+            Text(self.model, "bold"),
+            facts(named),
+            Text("\nModel and images", "bold"),
+            found,
+            Text(f"\nMethods, at a batch size of {self.batch_size}", "bold"),
+            fits,
+        )
+
+
+def _mark(level: str) -> Text:
+    return Text(*MARKS[level])
+
+
+def doctor(
+    model: nn.Module,
+    images: Tensor | None = None,
+    *,
+    batch_size: int = 64,
+    source: Source | None = None,
+    head: str | None = None,
+) -> Diagnosis:
+    """Which parts a model has, whether its input is right, and which methods fit it.
+
+    images: clean ones, like those of the training, as you would feed them. With them, it checks
+        that they are normalised as in training, and tries the methods on a few.
+    batch_size: of the stream to come.
+    source: what is known of the source data, as for `adapt`.
+    head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
+
+    The model itself is never changed.
+    """
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size is a number of images, at least 1, not {batch_size!r}.")
+    if source is not None and not isinstance(source, Source):
+        raise ValueError(f"source is a holdfast.Source, not {type(source).__name__}.")
+    findings: list[Finding] = []
+
+    def works(instead: str, action: Callable[..., object], *arguments: object) -> bool:
+        """Whether an action succeeds; if not, its error is a finding, with what is done instead."""
+        try:
+            action(*arguments)
+        except ValueError as error:
+            findings.append(Finding("problem", f"{error} {instead}".strip()))
+            return False
+        return True
+
+    with torch.inference_mode(False), torch.no_grad():
+        network = Network(model)
+        if head is not None:
+            if works("Here the last linear layer is taken.", find_head, network.model, head):
+                network = Network(model, head=head)
+            else:
+                head = None
+        headed = works("", lambda: network.head)
+        if source is not None and not works("", source.check_model, fingerprint(model)):
+            source = None
+        findings += _check_weights(network)
+        if images is not None:
+            images = _sample(network, images)
+            if not works("They were left out of the rest.", network, network.prepare(images)):
+                images = None
+        findings += check_inputs(network, images)
+        fits = {
+            name: try_method(
+                compose(name),
+                model,
+                head=head,
+                source=source,
+                images=images,
+                batch_size=batch_size,
+            )
+            for name in methods()
+        }
+    channels_last = network.memory_format is torch.channels_last
+    return Diagnosis(
+        model=network.name,
+        head=network.head_name,
+        head_type=type(network.head).__name__ if headed else None,
+        feature_size=network.rows.shape[1] if headed else None,
+        classes=network.classes if headed else None,
+        norm_layers=Counter(type(one).__name__ for one in norm_layers(network.model).values()),
+        normalization=", ".join(map(describe, find_wrappers(network.model))) or None,
+        device=str(network.device),
+        dtype=_name(network.dtype),
+        memory_format="channels_last" if channels_last else "contiguous",
+        batch_size=batch_size,
+        findings=tuple(findings),
+        methods=fits,
+    )
+
+
+def _sample(network: Network, images: Tensor) -> Tensor:
+    """Some of the images, spread over all of them: files are often sorted by class."""
+    images = check_images(images, None, convolutional=network.is_conv)
+    some = images.detach()[:: max(1, len(images) // LOOK_AT)][:LOOK_AT]
+    return some.to("cpu", torch.float32, copy=True)
+
+
+def _check_weights(network: Network) -> list[Finding]:
+    kinds = {p.dtype for p in network.model.parameters() if p.is_floating_point()}
+    half = sorted(_name(kind) for kind in kinds if kind.itemsize < 4)
+    if not half:
+        return []
+    return [
+        Finding(
+            "note",
+            f"Weights are {' and '.join(half)}, in which steps of 1e-4 are lost to rounding: keep "
+            'float32 weights, and pass precision="bfloat16" to adapt() for speed.',
+        )
+    ]
+
+
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")

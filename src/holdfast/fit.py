@@ -1,0 +1,120 @@
+"""Whether a method fits a model: it is tried, on a private copy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+
+from holdfast.adapter import Adapter
+from holdfast.options import Options
+from holdfast.source import Source
+from holdfast.spec import Composition
+from holdfast.split import fingerprint
+from holdfast.statistics import batch_norms
+
+# A method is tried on so many images.
+TRY_ON = 4
+
+# Mean and variance of fewer images than this are mostly noise.
+NOISY_BELOW = 8
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether a method fits the model and the batch size, and what to know or to do."""
+
+    fits: bool
+    remarks: tuple[str, ...] = ()
+
+
+class _Wanted(Exception):  # noqa: N818 (a signal, not an error)
+    """A method asks the source for what has to be made first."""
+
+
+class _Held(Source):
+    """A source that gives what it holds and makes nothing, which may take long."""
+
+    def _pass(self, loader: Iterable[Any] | None, what: str) -> NoReturn:
+        super()._pass(loader, what)
+        raise _Wanted
+
+
+def try_method(
+    method: Composition,
+    model: nn.Module,
+    *,
+    head: str | None,
+    source: Source | None,
+    images: Tensor | None,
+    batch_size: int,
+) -> Fit:
+    """Set the method up on a copy of the model and, if there are images, let it adapt to them."""
+    selection = method.host.selection()
+    has_batch_norm = bool(batch_norms(model))
+    if selection.statistics == "batch" and selection.what == "nothing" and not has_batch_norm:
+        return Fit(
+            False,
+            (f"does nothing: it acts on batch norm, and {type(model).__name__} has none.",),
+        )
+    remarks = []
+    try:
+        refused = _run(method, model, head, source, images)
+    except ValueError as error:
+        return Fit(False, (str(error),))
+    except _Wanted:
+        refused = None
+        needs = " and ".join(method.needs)
+        if source is None:
+            call = "source=holdfast.Source.from_loader(model, loader)"
+            remarks.append(f"needs source {needs}: pass {call}.")
+        else:
+            remarks.append(f"adapt() will first make {needs} from the source's loader.")
+    if refused is not None:
+        return Fit(False, (refused,))
+    if selection.statistics == "batch" and has_batch_norm:
+        if batch_size == 1:
+            text = "needs window=W: one image has no batch statistics, the last W images have."
+            return Fit(False, (text, *remarks))
+        if batch_size < NOISY_BELOW:
+            remarks.append(
+                f"batch statistics of {batch_size} images are noisy: pass larger batches, or "
+                "window=W for those of the last W images."
+            )
+    return Fit(True, tuple(remarks))
+
+
+def _run(
+    method: Composition,
+    model: nn.Module,
+    head: str | None,
+    source: Source | None,
+    images: Tensor | None,
+) -> str | None:
+    """Why a batch was refused, if it was."""
+    adapter = Adapter(model, method, _held(source, model), Options(head=head, input_range=None))
+    if images is None or len(images) < 2:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what they say is in `last`
+        adapter(images[:TRY_ON])
+    return adapter.last.refused
+
+
+def _held(source: Source | None, model: nn.Module) -> Source:
+    if source is None:
+        return _Held(fingerprint(model), {}, loader=())
+    held = _Held(
+        source.model_hash,
+        source.tensors,
+        limit=source.limit,
+        fisher_samples=source.fisher_samples,
+        loader=source._loader,
+        fisher=source._fisher,
+        input_range=source.input_range,
+    )
+    held._spent = list(source._spent)
+    return held

@@ -1,0 +1,49 @@
+"""What people read: with colour on a terminal, plain and never cut elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+# Longer than any line: what goes into a file or another program is not wrapped.
+UNBOUNDED = 10_000
+
+
+def as_text(what: RenderableType) -> str:
+    """Plain text, each line as long as it needs to be."""
+    file = io.StringIO()
+    Console(file=file, width=UNBOUNDED, force_terminal=False, color_system=None).print(what)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def show(what: RenderableType) -> None:
+    """Print to the standard output."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an old console may have no Greek letters
+    console = Console()
+    if console.is_terminal:
+        console.print(what)
+    else:
+        print(as_text(what))
+
+
+def columns(*headings: str) -> Table:
+    """A table without lines; without headings, a grid."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(headings))
+    for heading in headings:
+        table.add_column(Text(heading, style="bold"))
+    return table
+
+
+def facts(named: Mapping[str, str]) -> Table:
+    """A grid of names and what they stand for; what is empty is left out."""
+    table = columns()
+    for name, what in named.items():
+        if what:
+            table.add_row(Text(name, style="bold"), Text(what))
+    return table

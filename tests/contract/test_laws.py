@@ -1,0 +1,367 @@
+"""The laws. Every method and every host + plug-in inherits them by being registered."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from compositions import COMPOSITIONS, ON_A_HOST, uses_batch_statistics, without_weight
+from torch import nn
+
+import holdfast
+from toys import (
+    CLASSES,
+    assert_same_state,
+    group_norm,
+    state_of,
+    stream,
+    toy_net,
+    toy_source,
+)
+
+LAW = pytest.mark.parametrize("spec", COMPOSITIONS)
+KINDS = ("some", "all", "none", "some", "all")
+
+
+@pytest.fixture(scope="module")
+def net():
+    return toy_net()
+
+
+@pytest.fixture(scope="module")
+def source(net):
+    return toy_source(net)
+
+
+@pytest.fixture
+def adapt(net, source):
+    def make(spec, **options):
+        return holdfast.adapt(net, spec, source=source, **options)
+
+    return make
+
+
+def run(adapter, batches):
+    return [adapter(images) for images in batches]
+
+
+def assert_equal(got, expected):
+    assert len(got) == len(expected)
+    for one, other in zip(got, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("spec", ON_A_HOST)
+def test_a_plugin_of_weight_0_is_not_there(adapt, spec):
+    with_plugin, host = adapt(without_weight(spec)), adapt(spec.split("+")[0])
+    assert_equal(run(with_plugin, stream(KINDS)), run(host, stream(KINDS)))
+    assert_same_state(state_of(with_plugin), state_of(host))
+
+
+@LAW
+def test_saved_and_loaded_goes_on_as_if_never_stopped(adapt, net, tmp_path, spec):
+    adapter = adapt(spec)
+    run(adapter, stream(KINDS))
+    adapter.save(tmp_path / "state")
+    loaded = holdfast.load(tmp_path / "state", net)
+    assert_same_state(state_of(loaded), state_of(adapter))
+    later = stream(KINDS, seed=2, last=5)
+    assert_equal(run(loaded, later), run(adapter, later))
+    assert_same_state(state_of(loaded), state_of(adapter))
+
+
+@LAW
+def test_reset_is_fresh(adapt, spec):
+    adapter = adapt(spec)
+    fresh = state_of(adapter)
+    first = run(adapter, stream(KINDS))
+    adapter.reset()
+    assert_same_state(state_of(adapter), fresh)
+    assert adapter.last == holdfast.Last()
+    assert_equal(run(adapter, stream(KINDS)), first)
+
+
+@LAW
+def test_same_seed_same_result_whatever_torch_draws(adapt, spec):
+    one, other = adapt(spec, seed=3), adapt(spec, seed=3)
+    for images in stream(KINDS):
+        got = one(images)
+        torch.rand(7)
+        before = torch.get_rng_state()
+        assert torch.equal(other(images), got)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+@LAW
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_the_callers_model_is_untouched(spec, mode):
+    net = toy_net().train(mode == "train")
+    net.conv1.weight.requires_grad_(False)
+    calls = []
+    net.fc.register_forward_hook(lambda *_: calls.append(1))
+    weights = copy.deepcopy(net.state_dict())
+    grads = {name: (p.requires_grad, p.grad) for name, p in net.named_parameters()}
+    modes = {name: module.training for name, module in net.named_modules()}
+    hooks = {
+        name: (len(m._forward_hooks), len(m._forward_pre_hooks)) for name, m in net.named_modules()
+    }
+    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    run(adapter, stream(KINDS))
+    adapter.frozen()
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, weights[name])
+    assert grads == {name: (p.requires_grad, p.grad) for name, p in net.named_parameters()}
+    assert modes == {name: module.training for name, module in net.named_modules()}
+    assert hooks == {
+        name: (len(m._forward_hooks), len(m._forward_pre_hooks)) for name, m in net.named_modules()
+    }
+
+
+@LAW
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_works_without_gradients_switched_on(adapt, net, source, spec, mode):
+    expected = run(adapt(spec), stream(KINDS))
+    with mode():
+        adapter = holdfast.adapt(net, spec, source=toy_source(net))
+        got = run(adapter, [images.clone() for images in stream(KINDS)])
+        adapter.predict(stream()[0].clone())
+        adapter.reset()
+    assert_equal(got, expected)
+
+
+@LAW
+def test_a_smaller_last_batch_works(adapt, spec):
+    adapter = adapt(spec)
+    *_, last = run(adapter, stream(KINDS, last=3))
+    assert last.shape == (3, CLASSES)
+    assert adapter.last.refused is None
+
+
+@LAW
+def test_a_batch_of_one(adapt, spec):
+    adapter = adapt(spec)
+    before = state_of(adapter)
+    image = stream(("some",))[0][:1]
+    if uses_batch_statistics(spec):
+        with pytest.raises(ValueError, match=r"batch of one.*window=W"):
+            adapter(image)
+        with pytest.raises(ValueError, match=r"window=W"):
+            adapter.predict(image)
+        assert_same_state(state_of(adapter), before)
+        assert "window" in adapter.last.refused
+    else:
+        assert adapter(image).shape == (1, CLASSES)
+
+
+@LAW
+def test_a_window_of_single_images_is_a_batch_of_the_last(adapt, spec):
+    """Image t is predicted and learnt from within images t−3 … t; the first has only itself."""
+    single, batched = adapt(spec, window=4), adapt(spec)
+    images = stream(("some", "all"))
+    images = torch.cat(images)[::2]
+    for t in range(1, len(images) + 1):
+        got = single(images[t - 1 : t])
+        window = images[max(0, t - 4) : t]
+        if t == 1 and uses_batch_statistics(spec):
+            assert not single.last.stepped
+            continue
+        assert torch.equal(got, batched(window)[-1:])
+
+
+@LAW
+def test_a_net_without_norm_layers(spec):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU(), nn.Linear(9, CLASSES))
+    method = holdfast.compose(spec).host.selection()
+    source = toy_source(net)
+    if method.what == "norm" or (method.what == "nothing" and method.statistics == "batch"):
+        with pytest.raises(ValueError, match=r"norm.*Sequential has no.*(select=all|frozen)"):
+            holdfast.adapt(net, spec, source=source)
+    else:
+        run(holdfast.adapt(net, spec, source=source), stream(KINDS))
+
+
+@LAW
+@pytest.mark.parametrize("norm", [group_norm, nn.InstanceNorm2d])
+def test_a_net_without_batch_norm_takes_single_images(spec, norm):
+    if holdfast.compose(spec).host.selection().what == "nothing":
+        pytest.skip("renews batch norm only, or nothing")
+    net = toy_net(
+        lambda channels: (
+            norm(channels, affine=True) if norm is nn.InstanceNorm2d else norm(channels)
+        )
+    )
+    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    assert adapter(stream(("all",))[0][:1]).shape == (1, CLASSES)
+
+
+@LAW
+def test_dropout_is_not_switched_on(adapt, net, source, spec):
+    adapter = adapt(spec)
+    bare = toy_net()
+    bare.dropout = nn.Identity()
+    without = holdfast.adapt(bare, spec, source=toy_source(bare))
+    assert_equal(run(adapter, stream(KINDS)), run(without, stream(KINDS)))
+
+
+@LAW
+def test_no_reliable_image_leaves_weights_alone(adapt, spec):
+    """Where no term speaks whatever the batch (as Tent's entropy does), nothing moves."""
+    if holdfast.compose(spec).backwards[0]:
+        pytest.skip("a term of it speaks on every batch")
+    adapter = adapt(spec)
+    run(adapter, stream(("some", "all")))
+    before = {name: p.detach().clone() for name, p in adapter.model.named_parameters()}
+    learnt = {n: t for n, t in state_of(adapter).items() if n.startswith(("terms", "optimizer"))}
+    run(adapter, stream(("none", "none")))
+    assert not adapter.last.stepped
+    for name, weight in adapter.model.named_parameters():
+        assert torch.equal(weight, before[name])
+    after = state_of(adapter)
+    assert_same_state({name: after[name] for name in learnt}, learnt)
+
+
+def poisoned(value):
+    images = stream(("some",))[0]
+    images[3, 1, 2, 5] = value
+    return images
+
+
+BAD = {
+    "NaN": (poisoned(float("nan")), "NaN or Inf"),
+    "Inf": (poisoned(float("inf")), "NaN or Inf"),
+    "0-255": (stream(("all",))[0] * 255, r"0–255: divide by 255.*input_range=None"),
+    "normalised": (stream(("all",))[0] * 4 - 2, r"holdfast\.normalized.*input_range=None"),
+    "integers": ((stream(("all",))[0] * 255).byte(), r"torch\.uint8.*/ 255"),
+    "one image without a batch": (stream(("all",))[0][0], r"\(3, 8, 8\).*images\[None\]"),
+    "channels last": (stream(("all",))[0].permute(0, 2, 3, 1), r"\(16, 8, 8, 3\)"),
+    "empty": (torch.zeros(0, 3, 8, 8), "empty batch"),
+    "not a tensor": ([1, 2], r"torch\.Tensor, not list"),
+}
+
+
+@LAW
+def test_a_bad_batch_is_an_error_and_changes_nothing(adapt, spec):
+    adapter = adapt(spec)
+    run(adapter, stream(("some", "all")))
+    before = state_of(adapter)
+    for name, (images, message) in BAD.items():
+        for call in (adapter, adapter.predict):
+            with pytest.raises(ValueError, match=message):
+                call(images)
+            assert_same_state(state_of(adapter), before)
+        assert adapter.last.refused, name
+    assert all(p.grad is None for p in adapter.model.parameters())
+    good = stream(("some",), seed=5)[0]
+    untroubled = adapt(spec)
+    run(untroubled, stream(("some", "all")))
+    assert torch.equal(adapter(good), untroubled(good))
+
+
+@LAW
+def test_logits_that_overflow_are_reported_and_not_learnt_from(adapt, spec):
+    adapter = adapt(spec, input_range=None)
+    run(adapter, stream(("some", "all")))
+    before = state_of(adapter)
+    with pytest.warns(UserWarning, match=r"not adapted to: logits.*NaN or Inf"):
+        adapter(stream(("some",))[0] * 1e37)
+    assert "logits" in adapter.last.refused
+    assert not adapter.last.stepped
+    assert_same_state(state_of(adapter), before)
+
+
+class BadGradient(torch.autograd.Function):
+    """Harmless forwards, a gradient of Inf while `bad` is set."""
+
+    bad = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * float("inf") if BadGradient.bad else gradient
+
+
+@LAW
+def test_a_gradient_that_turns_infinite_is_never_applied(spec):
+    net = toy_net()
+    net.norm2.register_forward_hook(lambda layer, inputs, output: BadGradient.apply(output))
+    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    batches = stream(("all", "some"))
+    run(adapter, batches)
+    before = state_of(adapter)
+    BadGradient.bad = True
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            adapter(batches[0])
+    finally:
+        BadGradient.bad = False
+    if not adapter.last.backwards:
+        return  # it had nothing to learn
+    assert "gradient norm" in adapter.last.refused
+    assert not adapter.last.stepped
+    assert any("gradient norm" in str(each.message) for each in caught)
+    assert_same_state(state_of(adapter), before)
+    assert all(p.grad is None for p in adapter.model.parameters())
+
+
+@LAW
+def test_an_error_inside_the_model_changes_nothing(adapt, spec):
+    """A batch that fails half-way through, behind the first norm layer."""
+    adapter = adapt(spec)
+    run(adapter, stream(("some", "all")))
+    before = state_of(adapter)
+    fails = adapter.model.conv2.register_forward_pre_hook(lambda *_: 1 / 0)
+    with fails, pytest.raises(ZeroDivisionError):
+        adapter(stream(("some",))[0])
+    assert_same_state(state_of(adapter), before)
+
+
+@LAW
+def test_frozen_with_batch_statistics_agrees_with_predict(adapt, spec):
+    adapter = adapt(spec)
+    run(adapter, stream(KINDS))
+    # In the adapter's memory format, since the toy net's mean over an image depends on the order.
+    images = stream(("some",), seed=4)[0].contiguous(memory_format=torch.channels_last)
+    frozen = adapter.frozen(statistics="batch")
+    assert not frozen.training
+    assert not any(module.training for module in frozen.modules())
+    assert torch.equal(frozen(images), adapter.predict(images))
+
+
+@LAW
+def test_predict_is_what_a_call_returns_and_changes_nothing(adapt, spec):
+    adapter = adapt(spec)
+    for images in stream(KINDS):
+        before, last = state_of(adapter), adapter.last
+        predicted = adapter.predict(images)
+        assert_same_state(state_of(adapter), before)
+        assert adapter.last is last
+        assert torch.equal(predicted, adapter(images))
+        assert not predicted.requires_grad
+
+
+@LAW
+def test_forwards_and_backwards_are_as_the_card_says(net, source, spec, monkeypatch):
+    """Counted outside the package: by a hook on the model, and at torch's backward."""
+    counts = {"forward": 0, "backward": 0}
+    counted = copy.deepcopy(net)
+    counted.register_forward_hook(lambda *_: counts.update(forward=counts["forward"] + 1))
+    backward = torch.autograd.backward
+
+    def counting(*args, **kwargs):
+        counts["backward"] += 1
+        return backward(*args, **kwargs)
+
+    adapter = holdfast.adapt(counted, spec, source=source)
+    monkeypatch.setattr(torch.autograd, "backward", counting)
+    method = adapter.method
+    for images in stream(KINDS):
+        counts.update(forward=0, backward=0)
+        adapter(images)
+        assert method.forwards[0] <= counts["forward"] <= method.forwards[1]
+        assert method.backwards[0] <= counts["backward"] <= method.backwards[1]
+        assert (adapter.last.forwards, adapter.last.backwards) == tuple(counts.values())
+        assert adapter.last.stepped == bool(counts["backward"])
