@@ -28,13 +28,10 @@ from holdfast.statistics import BatchStatistics, batch_norms
 from holdfast.step import Step
 from holdfast.task import Task
 
-KIND = "adapter state"
+KIND = "an adapter state"
 
 # The parts of the state that a collapse or a reset rule takes back; the rest only observes.
 LEARNT = ("model/", "optimizer/", "terms/")
-
-# With rollback, a healthy state is put aside after every so many batches.
-SNAPSHOT_EVERY = 20
 
 
 class Adapter:
@@ -67,7 +64,7 @@ class Adapter:
             self._batches = torch.zeros((), dtype=torch.int64)
             self._window: Tensor | None = None
             self._fresh = _clones(self._live())
-        self._snapshot = _learnt(self._fresh)
+        self._set_aside(_learnt(self._fresh))
         self.last = Last()
 
     def _fill_slots(self) -> None:
@@ -218,13 +215,13 @@ class Adapter:
         if self._watch is None or self._learn is None:
             return False
         if not self._watch(labels):
-            due = self.options.rollback and int(self._batches) % SNAPSHOT_EVERY == 0
-            if due and self._watch.healthy():
-                self._snapshot = _clones(_learnt(self._live()))
+            if self.options.rollback and self._watch.settled():
+                self._healthy, self._latest = self._latest, _clones(_learnt(self._live()))
             return False
         advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
         if self.options.rollback:
-            self._write(self._snapshot)
+            self._write(self._healthy)
+            self._set_aside(self._healthy)
             self._watch.start()
             advice = "The last healthy state was put back."
         warnings.warn(
@@ -233,13 +230,18 @@ class Adapter:
         )
         return True
 
+    def _set_aside(self, learnt: dict[str, Tensor]) -> None:
+        """For rollback: a state known to be healthy, and a later one not known to be so yet."""
+        self._healthy: dict[str, Tensor] = learnt
+        self._latest: dict[str, Tensor] = learnt
+
     # State.
 
     def reset(self) -> None:
         """Start again, as fresh as at the beginning."""
         self._write(self._fresh)
         self._draws.state = Draws(self.options.seed, self.network.device).state
-        self._snapshot = _learnt(self._fresh)
+        self._set_aside(_learnt(self._fresh))
         self._window = None
         self.last = Last()
 
@@ -259,7 +261,9 @@ class Adapter:
         if self._window is not None:
             tensors["window"] = self._window
         if self.options.rollback:
-            tensors |= {f"snapshot/{name}": value for name, value in self._snapshot.items()}
+            tensors |= {f"healthy/{name}": value for name, value in self._healthy.items()}
+            # A copy, since the two may be one, and a file holds no tensor twice.
+            tensors |= {f"latest/{name}": value.clone() for name, value in self._latest.items()}
         if self.source is not None and self.method.needs:
             wanted = ("counts", *self.method.needs)
             kept = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}
@@ -275,7 +279,7 @@ class Adapter:
                 f"{path} was saved from another model: its weights were {header['model'][:12]}…, "
                 f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
             )
-        held = {n.removeprefix("source/"): t for n, t in tensors.items() if n.startswith("source/")}
+        held = _under("source/", tensors)
         if held:
             source = Source(model_hash, held, fisher_samples=header["fisher_samples"])
         options = header["options"]
@@ -285,9 +289,9 @@ class Adapter:
         adapter._draws.state = tensors["draws"]
         window = tensors.get("window")
         adapter._window = None if window is None else adapter.network.prepare(window)
-        snapshot = {n: t for n, t in tensors.items() if n.startswith("snapshot/")}
-        if snapshot:
-            adapter._snapshot = {n.removeprefix("snapshot/"): t for n, t in snapshot.items()}
+        if adapter.options.rollback:
+            adapter._healthy = _under("healthy/", tensors)
+            adapter._latest = _under("latest/", tensors)
         adapter._write({name: tensors[name] for name in adapter._live()})
         return adapter
 
@@ -332,6 +336,10 @@ class Adapter:
 
 def _clones(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in state.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def _learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from holdfast.fit import Fit, try_method
 from holdfast.guard import check_images
 from holdfast.inputs import Finding, check_inputs, describe, find_wrappers
+from holdfast.normalized import Normalized
 from holdfast.select import norm_layers
 from holdfast.source import Source
 from holdfast.spec import compose, methods
@@ -69,7 +70,7 @@ class Diagnosis:
         fits = columns()
         for name, fit in self.methods.items():
             level = "problem" if not fit.fits else "note" if fit.remarks else "good"
-            fits.add_row(_mark(level), Text(name, "bold"), Text(" ".join(fit.remarks) or "fits"))
+            fits.add_row(_mark(level), Text(name, "bold"), Text("; ".join(fit.remarks) or "fits"))
         return Group(
             Text(self.model, "bold"),
             facts(named),
@@ -128,31 +129,33 @@ def doctor(
         if source is not None and not works("", source.check_model, fingerprint(model)):
             source = None
         findings += _check_weights(network)
-        if images is not None:
-            images = _sample(network, images)
-            if not works("They were left out of the rest.", network, network.prepare(images)):
-                images = None
-        findings += check_inputs(network, images)
+        sample = None if images is None else _sample(network, images)
+        if sample is None or works(
+            "(No more was tried with them.)", network, network.prepare(sample)
+        ):
+            findings += check_inputs(network, sample)
+        else:
+            sample = None
         fits = {
             name: try_method(
                 compose(name),
                 model,
                 head=head,
                 source=source,
-                images=images,
+                images=sample,
                 batch_size=batch_size,
             )
             for name in methods()
         }
     channels_last = network.memory_format is torch.channels_last
     return Diagnosis(
-        model=network.name,
+        model=_describe(model),
         head=network.head_name,
         head_type=type(network.head).__name__ if headed else None,
         feature_size=network.rows.shape[1] if headed else None,
         classes=network.classes if headed else None,
         norm_layers=Counter(type(one).__name__ for one in norm_layers(network.model).values()),
-        normalization=", ".join(map(describe, find_wrappers(network.model))) or None,
+        normalization=", then ".join(map(describe, find_wrappers(network.model))) or None,
         device=str(network.device),
         dtype=_name(network.dtype),
         memory_format="channels_last" if channels_last else "contiguous",
@@ -160,6 +163,11 @@ def doctor(
         findings=tuple(findings),
         methods=fits,
     )
+
+
+def _describe(model: nn.Module) -> str:
+    name = type(model).__name__
+    return f"{name}({_describe(model.model)})" if isinstance(model, Normalized) else name
 
 
 def _sample(network: Network, images: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
     if metadata.get("sha256") != _checksum(text, tensors):
         raise ValueError(f"{path} was changed after holdfast wrote it: its checksum does not fit.")
     if header["kind"] != kind:
-        raise ValueError(f"{path} holds a {header['kind']}, not a {kind}.")
+        raise ValueError(f"{path} holds {header['kind']}, not {kind}.")
     if header["format"] != FORMAT:
         raise ValueError(
             f"{path} has format {header['format']}, this holdfast reads format {FORMAT}: "

@@ -58,7 +58,7 @@ def try_method(
     if selection.statistics == "batch" and selection.what == "nothing" and not has_batch_norm:
         return Fit(
             False,
-            (f"does nothing: it acts on batch norm, and {type(model).__name__} has none.",),
+            (f"does nothing: it acts on batch norm, and {type(model).__name__} has none",),
         )
     remarks = []
     try:
@@ -70,19 +70,19 @@ def try_method(
         needs = " and ".join(method.needs)
         if source is None:
             call = "source=holdfast.Source.from_loader(model, loader)"
-            remarks.append(f"needs source {needs}: pass {call}.")
+            remarks.append(f"needs source {needs}: pass {call}")
         else:
-            remarks.append(f"adapt() will first make {needs} from the source's loader.")
+            remarks.append(f"adapt() will first make {needs} from the source's loader")
     if refused is not None:
         return Fit(False, (refused,))
     if selection.statistics == "batch" and has_batch_norm:
         if batch_size == 1:
-            text = "needs window=W: one image has no batch statistics, the last W images have."
+            text = "needs window=W: one image has no batch statistics, the last W images have"
             return Fit(False, (text, *remarks))
         if batch_size < NOISY_BELOW:
             remarks.append(
-                f"batch statistics of {batch_size} images are noisy: pass larger batches, or "
-                "window=W for those of the last W images."
+                f"batch statistics of {batch_size} images are noisy: give larger batches, or pass "
+                "window=W"
             )
     return Fit(True, tuple(remarks))
 

@@ -68,6 +68,7 @@ class Watch(nn.Module):
     frequency: Tensor
     images: Tensor
     alarmed: Tensor
+    settled_at: Tensor
 
     def __init__(self, classes: int):
         super().__init__()
@@ -75,6 +76,7 @@ class Watch(nn.Module):
         self.register_buffer("frequency", torch.zeros(classes, dtype=torch.float64))
         self.register_buffer("images", torch.zeros((), dtype=torch.int64))
         self.register_buffer("alarmed", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("settled_at", torch.zeros((), dtype=torch.int64))
 
     def forward(self, labels: Tensor) -> bool:
         """Take in a batch of predictions; True at the batch at which they have collapsed."""
@@ -88,8 +90,13 @@ class Watch(nn.Module):
         self.alarmed.fill_(collapsed)
         return news
 
-    def healthy(self) -> bool:
-        return int(self.images) >= self.horizon and self.spread() >= self.HEALTHY
+    def settled(self) -> bool:
+        """True now and then, while predictions are spread: what was put aside at the last time
+        is then healthy, since a collapse at that time would show by now."""
+        if int(self.images - self.settled_at) < 2 * self.horizon or self.spread() < self.HEALTHY:
+            return False
+        self.settled_at.copy_(self.images)
+        return True
 
     def start(self) -> None:
         """Watch afresh."""

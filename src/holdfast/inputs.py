@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -28,10 +29,11 @@ NORMALIZATIONS: dict[str, tuple[Values, Values]] = {
 CLOSE = 0.5
 FAR_BETTER = 4.0
 
-TWICE = "Images are normalised twice"
-BEFORE_AND_INSIDE = (
-    f"{TWICE}, before the model and inside it: feed them in [0, 1], as they were before."
+TWICE = (
+    "Images are normalised twice, before the model and inside it: feed them in [0, 1], as they "
+    "were before."
 )
+TWICE_INSIDE = "Images are normalised twice inside the model: leave one holdfast.normalized out."
 
 
 @dataclass(frozen=True)
@@ -66,59 +68,64 @@ def describe(wrapper: Normalized) -> str:
 def check_inputs(network: Network, images: Tensor | None) -> list[Finding]:
     """What can be said of the images' range and normalisation."""
     wrappers = find_wrappers(network.model)
-    nested = any(find_wrappers(wrapper.model) for wrapper in wrappers)
-    inside = [Finding("problem", f"{TWICE} inside the model: leave one holdfast.normalized out.")]
+    found = [] if images is None else [_check_range(network, images, wrapped=bool(wrappers))]
+    if any(find_wrappers(wrapper.model) for wrapper in wrappers):
+        return [*found, Finding("problem", TWICE_INSIDE)]
     if images is None:
-        return [*(inside if nested else []), _unchecked("no images were given")]
-    found = [_check_range(network, images)]
-    seen = _first_batch_norm(network, images)
-    if seen is not None:
-        return [*found, _compare(network, images, *seen)]
-    if nested:
-        found += inside
-    elif wrappers and float(images.min()) < 0:
-        found.append(Finding("problem", BEFORE_AND_INSIDE))
-    else:
-        found.append(_unchecked("no batch norm layer has running statistics to compare with"))
-    return found
+        return [_unchecked("no images were given")]
+    layers = [one for one in batch_norms(network.model).values() if one.running_mean is not None]
+    reached = _reach(network, layers, images)
+    if reached is not None:
+        return [*found, _compare(network, reached[0], images)]
+    if wrappers and float(images.min()) < 0:
+        return [*found, Finding("problem", TWICE)]
+    return [*found, _unchecked("no batch norm layer has running statistics to compare with")]
 
 
 def _unchecked(reason: str) -> Finding:
     return Finding("note", f"Not checked whether images are normalised as in training: {reason}.")
 
 
-def _check_range(network: Network, images: Tensor) -> Finding:
+def _check_range(network: Network, images: Tensor, *, wrapped: bool) -> Finding:
+    low, high = (bound.item() for bound in images.aminmax())
+    if wrapped and low < 0:
+        text = f"Images lie in [{low:.4g}, {high:.4g}]; holdfast.normalized takes them in [0, 1]."
+        return Finding("problem", text)
     try:
         check_images(images, (0.0, 1.0), convolutional=network.is_conv)
     except ValueError as error:
         return Finding("problem", str(error))
-    low, high = (bound.item() for bound in images.aminmax())
-    return Finding("good", f"Images lie in [{low:.3g}, {high:.3g}], within [0, 1].")
+    return Finding("good", "Images lie within [0, 1], as adapt() expects.")
 
 
-def _compare(network: Network, images: Tensor, layer: _BatchNorm, given: float) -> Finding:
+def _compare(network: Network, layer: _BatchNorm, images: Tensor) -> Finding:
     """Do the images fit the first batch norm layer as given, or far better in another form?"""
     name = next(name for name, one in batch_norms(network.model).items() if one is layer)
     if layer.running_mean is not None and not bool(layer.running_mean.any()):
         return _unchecked(f"{name} has the running statistics of a fresh layer")
-    if given <= CLOSE:
+    distance = _distance(network, layer, images)
+    if distance <= CLOSE:
         return Finding(
             "good",
-            f"Images as given fit the running statistics of {name}, the first batch norm layer: "
-            "they are normalised as in training.",
+            f"Images fit the running statistics of {name}, the first batch norm layer: they are "
+            "normalised as in training.",
         )
-    best, advice = given, ""
-    for remedy in _remedies(network, images):
-        seen = _first_batch_norm(network, remedy.images)
-        if seen is not None and seen[1] < best:
-            best, advice = seen[1], remedy.advice
-    if FAR_BETTER * best < given:
-        return Finding("problem", f"{advice} (Distance to {name}: {given:.2g}, then {best:.2g}.)")
+    if float(images.min()) >= 0 and float(images.max()) > 2:
+        then = _compare(network, layer, images / 255)
+        return replace(then, text=f"Once divided by 255: {then.text[0].lower()}{then.text[1:]}")
+    tried = [
+        (_distance(network, layer, remedy.images), remedy.advice)
+        for remedy in _remedies(network, images)
+    ]
+    least, advice = min(tried, default=(distance, ""))
+    if FAR_BETTER * least < distance:
+        distances = f"Distance to {name}: {distance:.2g}; then {least:.2g}."
+        return Finding("problem", f"{advice} ({distances})")
     return Finding(
         "note",
-        f"Images fit the running statistics of {name} only roughly (distance {given:.2g}, close is "
-        f"below {CLOSE:g}), and no usual normalisation fits far better: are they clean images, "
-        "normalised like those of the training?",
+        f"Images fit the running statistics of {name} only roughly (distance {distance:.2g}; close "
+        f"is below {CLOSE:g}), and no usual normalisation fits far better: are they clean and "
+        "varied, and normalised like those of the training?",
     )
 
 
@@ -134,41 +141,30 @@ def _remedies(network: Network, images: Tensor) -> Iterator[Remedy]:
         if len(mean) in (1, channels)
     }
     if float(images.min()) < 0:
-        if wrapper is not None:
-            usual["inside"] = _values(wrapper)
-        for mean, std in usual.values():
-            yield Remedy(images * _by_channel(std) + _by_channel(mean), BEFORE_AND_INSIDE)
+        undone = [*usual.values(), *([] if wrapper is None else [_values(wrapper)])]
+        yield from (Remedy(_undo(images, *values), TWICE) for values in undone)
         return
-    divide = ""
-    if float(images.max()) > 2:
-        divide = "divide them by 255, and "
-        images = images / 255
-        yield Remedy(images, "Images lie in 0–255, but the model takes [0, 1]: divide by 255.")
     for name, (mean, std) in usual.items():
         right = (images - _by_channel(mean)) / _by_channel(std)
         call = f"holdfast.normalized(model, {_written(mean)}, {_written(std)})"
         if wrapper is None:
             yield Remedy(
                 right,
-                f"Images are not normalised at all: {divide}wrap the model, {call}. These values "
-                f"({name}) fit best of the usual ones; those of the training are better still.",
+                f"Images are not normalised at all: wrap the model, {call}. These values ({name}) "
+                "fit best of the usual ones; if you know those of the training, take them.",
             )
         else:
             yield Remedy(
-                _through(wrapper, right),
-                f"The normalisation inside the model does not fit its weights: {divide}try {call}.",
+                _undo(right, *_values(wrapper)),
+                f"The normalisation inside the model does not fit its weights: try {call}.",
             )
     if wrapper is not None:
-        yield Remedy(
-            _through(wrapper, images),
-            f"{TWICE} inside the model: {divide}leave one holdfast.normalized out.",
-        )
+        yield Remedy(_undo(images, *_values(wrapper)), TWICE_INSIDE)
 
 
-def _through(wrapper: Normalized, right: Tensor) -> Tensor:
-    """What the wrapper turns into `right`."""
-    mean, std = _values(wrapper)
-    return right * _by_channel(std) + _by_channel(mean)
+def _undo(images: Tensor, mean: Values, std: Values) -> Tensor:
+    """What normalisation by `mean` and `std` turns into the images."""
+    return images * _by_channel(std) + _by_channel(mean)
 
 
 def _values(wrapper: Normalized) -> tuple[Values, Values]:
@@ -183,19 +179,32 @@ def _written(values: Values) -> str:
     return f"({', '.join(f'{value:.4g}' for value in values)}{',' if len(values) == 1 else ''})"
 
 
-@torch.no_grad()
-def _first_batch_norm(network: Network, images: Tensor) -> tuple[_BatchNorm, float] | None:
-    """The batch norm layer that runs first, and how far its input is from its statistics.
+def _distance(network: Network, layer: _BatchNorm, images: Tensor) -> float:
+    """How far the input of a batch norm layer is from its running statistics: the symmetric
+    Kullback-Leibler divergence of Gaussians, a mean over channels."""
+    reached = _reach(network, [layer], images)
+    if reached is None or layer.running_mean is None or layer.running_var is None:
+        return math.inf
+    values = at_least_float32(reached[1]).transpose(0, 1).flatten(1)
+    # eps is a floor, for channels that are dead in both.
+    var = values.var(1, correction=0) + layer.eps
+    known = at_least_float32(layer.running_var) + layer.eps
+    shift = (values.mean(1) - layer.running_mean) ** 2
+    apart = (var / known + known / var - 2 + shift * (1 / var + 1 / known)) / 2
+    return float(apart.mean())
 
-    The distance is the symmetric Kullback-Leibler divergence of Gaussians, a mean over channels.
-    """
+
+@torch.no_grad()
+def _reach(
+    network: Network, layers: list[_BatchNorm], images: Tensor
+) -> tuple[_BatchNorm, Tensor] | None:
+    """Which of the layers runs first, and its input."""
     found: list[tuple[_BatchNorm, Tensor]] = []
 
     def stop(layer: Any, inputs: tuple[Tensor, ...]) -> None:
         found.append((layer, inputs[0]))
         raise _Reached
 
-    layers = [one for one in batch_norms(network.model).values() if one.running_mean is not None]
     hooks = [layer.register_forward_pre_hook(stop) for layer in layers]
     try:
         network.model(network.prepare(images))
@@ -204,13 +213,4 @@ def _first_batch_norm(network: Network, images: Tensor) -> tuple[_BatchNorm, flo
     finally:
         for hook in hooks:
             hook.remove()
-    if not found:
-        return None
-    layer, entered = found[0]
-    values = at_least_float32(entered).transpose(0, 1).flatten(1)
-    assert layer.running_mean is not None and layer.running_var is not None
-    # eps is also the floor of the variances here, for channels that are dead in both.
-    var, known = values.var(1) + layer.eps, at_least_float32(layer.running_var) + layer.eps
-    shift = (values.mean(1) - layer.running_mean) ** 2
-    apart = (var / known + known / var - 2 + shift * (1 / var + 1 / known)) / 2
-    return layer, float(apart.mean())
+    return found[0] if found else None

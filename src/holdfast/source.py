@@ -17,7 +17,7 @@ from holdfast.split import Network, at_least_float32, fingerprint
 from holdfast.statistics import BatchStatistics, batch_norms
 from holdfast.words import listed
 
-KIND = "source"
+KIND = "a source"
 STATISTICS = ("source", "batch")
 
 
@@ -165,10 +165,11 @@ class Source:
         loader = self._pass(self._loader, "prototypes")
         batches = _batches(loader, self.limit, self.input_range, network, "Source prototypes")
         for images, labels in batches:
-            labels = _check_labels(labels, len(images), classes).to(network.device)
             if statistics == "batch" and len(images) == 1 and batch_norms(network.model):
                 continue  # one image has no batch statistics
-            sums.index_add_(0, labels, network.features(images).to(sums.dtype))
+            features = network.features(images)
+            labels = _check_labels(labels, len(images), classes).to(network.device)
+            sums.index_add_(0, labels, features.to(sums.dtype))
             counts += torch.bincount(labels, minlength=classes)
         means = sums / counts.clamp_min(1)[:, None]
         return {

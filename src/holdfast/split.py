@@ -149,8 +149,6 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def private_copy(model: nn.Module) -> nn.Module:
     """The model in eval mode, sharing nothing with the caller's."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
     # Outside inference mode, so that the copies can train.
     with torch.inference_mode(False), torch.enable_grad():
         try:
@@ -210,6 +208,8 @@ def find_head(model: nn.Module, name: str | None) -> str | None:
 
 def fingerprint(model: nn.Module) -> str:
     """A hash of the model's weights and buffers: names, types, shapes and values."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(describe_tensor(name, tensor))

@@ -36,7 +36,7 @@ def columns(*headings: str) -> Table:
     """A table without lines; without headings, a grid."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(headings))
     for heading in headings:
-        table.add_column(Text(heading, style="bold"))
+        table.add_column(Text(heading, style="bold"), overflow="fold")
     return table
 
 

@@ -1,0 +1,178 @@
+"""All about a method or a composition, on one card."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.method import Method, Value
+from holdfast.spec import compose, methods, parse
+from holdfast.terminal import as_text, columns, facts
+
+Origin = Literal["written", "alone", "preset", "default", "plug-in"]
+
+TRAINS = {
+    "nothing": "nothing",
+    "norm": "scale and shift of the norm layers",
+    "body": "all but the head",
+    "all": "all",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One setting: its value and where that comes from, what it means, what it takes."""
+
+    name: str
+    value: Value
+    origin: Origin
+    meaning: str
+    takes: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One method of a composition."""
+
+    name: str
+    role: str
+    sentence: str
+    equation: str
+    paper: str
+    note: str
+    settings: tuple[Entry, ...]
+
+    def __rich__(self) -> Group:
+        table = columns("setting", "value", "from", "meaning", "takes")
+        for one in self.settings:
+            value = str(one.value).lower() if isinstance(one.value, bool) else str(one.value)
+            cells = (one.name, value, one.origin, one.meaning, one.takes)
+            table.add_row(*map(Text, cells))
+        equation = [Padding(Text(self.equation), (0, 0, 0, 4))] if self.equation else []
+        return Group(
+            Text.assemble("\n", (self.name, "bold"), f", {self.role}"),
+            Text(self.sentence),
+            *equation,
+            *([table] if self.settings else []),
+            facts({"paper": self.paper, "note": self.note}),
+        )
+
+
+@dataclass(frozen=True)
+class Card:
+    """A composition with every setting resolved: print it, or read its fields."""
+
+    name: str
+    preset: str | None
+    trains: str
+    needs: tuple[str, ...]
+    predicts: str
+    forwards: str
+    backwards: str
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __rich__(self) -> Group:
+        named = {
+            "preset": self.preset or "",
+            "trains": self.trains,
+            "needs": f"{' and '.join(self.needs) or 'nothing'} of the source",
+            "predicts": self.predicts,
+            "forwards a batch": self.forwards,
+            "backwards a batch": self.backwards,
+        }
+        return Group(Text(self.name, "bold"), facts(named), *self.parts)
+
+
+def card(spec: str, preset: str | None = None) -> Card:
+    """The card of a method or a composition, as in `card("eata+debias")`."""
+    method = compose(spec, preset=preset)
+    host = method.host
+    usual = compose(host.name).host.selection()
+    return Card(
+        name=method.names,
+        preset=preset,
+        trains=host.trains if host.selection() == usual else TRAINS[host.selection().what],
+        needs=method.needs,
+        predicts=host.predicts,
+        forwards=_range(method.forwards),
+        backwards=_range(method.backwards),
+        parts=tuple(
+            _part(resolved, written, preset, alone=host.plugin, plugged=resolved is not host)
+            for resolved, written in zip(method.methods, parse(spec), strict=True)
+        ),
+    )
+
+
+def _part(
+    resolved: Method, written: Method, preset: str | None, *, alone: bool, plugged: bool
+) -> Part:
+    sentence, _, equation = (inspect.getdoc(type(resolved)) or "").partition("\n\n")
+    role = "plug-in" if resolved.plugin else "host"
+    return Part(
+        name=resolved.name,
+        role=role if plugged or not resolved.plugin else f"{role}, here its own host",
+        sentence=" ".join(sentence.split()),
+        equation=equation,
+        paper=resolved.paper,
+        note=resolved.note,
+        settings=tuple(
+            Entry(
+                one.name,
+                resolved.given[one.name],
+                _origin(one.name, resolved, written, preset, alone),
+                one.meaning,
+                one.admits(),
+            )
+            for one in resolved.settings()
+            if one.name in resolved.given
+        ),
+    )
+
+
+def _origin(
+    name: str, resolved: Method, written: Method, preset: str | None, alone: bool
+) -> Origin:
+    """Where a value comes from: the first that holds, in the order of `Method.resolved`."""
+    origins: dict[Origin, Mapping[str, Value]] = {
+        "written": written.given,
+        "alone": resolved.alone if alone else {},
+        "preset": resolved.presets.get(preset or "", {}),
+        "default": {one.name: one.default for one in resolved.settings()},
+    }
+    origin = next(origin for origin, values in origins.items() if name in values)
+    # A plug-in may set its host's values.
+    return origin if origins[origin][name] == resolved.given[name] else "plug-in"
+
+
+def _range(fewest_and_most: tuple[int, int]) -> str:
+    fewest, most = fewest_and_most
+    return str(most) if fewest == most else f"{fewest} to {most}"
+
+
+def methods_table() -> Table:
+    """One row a method, from its card."""
+    headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
+    table = columns(*headings)
+    for name, method in methods().items():
+        one = card(name)
+        cells = (
+            name,
+            "plug-in" if method.plugin else "host",
+            one.trains,
+            ", ".join(one.needs) or "nothing",
+            one.forwards,
+            one.backwards,
+            one.parts[0].sentence,
+        )
+        table.add_row(*map(Text, cells))
+    return table

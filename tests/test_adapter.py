@@ -1,0 +1,369 @@
+"""What the laws do not cover: options, shapes of models, and what is reported."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import holdfast
+from holdfast.nets import resnet20
+from toys import (
+    CLASSES,
+    assert_same_state,
+    group_norm,
+    source_batches,
+    state_of,
+    stream,
+    toy_net,
+    toy_source,
+)
+
+
+def run(adapter, batches):
+    return [adapter(images) for images in batches]
+
+
+# Models.
+
+
+class Vectors(nn.Module):
+    def __init__(self, norm=nn.BatchNorm1d):
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(192, 20), norm(20), nn.ReLU())
+        self.out = nn.Linear(20, CLASSES)
+
+    def forward(self, images):
+        return SimpleNamespace(logits=self.out(self.body(images)))
+
+
+class Tokens(nn.Module):
+    """A small transformer: LayerNorm, and a linear layer behind the head in module order."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 4, 4)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, 0.1, batch_first=True)
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, CLASSES)
+        self.unused = nn.Linear(16, 3)
+
+    def forward(self, images):
+        tokens = self.patch(images).flatten(2).transpose(1, 2)
+        return self.head(self.norm(self.block(tokens)).mean(1))
+
+
+# Settings under which every image drives a step, however a net of random weights predicts.
+ALL_COUNT = "eata(entropy_factor=1,redundancy=2)+debias(filter=false)"
+
+
+@pytest.mark.parametrize("spec", ["tent", "eata+debias", "eata+debias+consistency"])
+@pytest.mark.parametrize(
+    ("make", "head", "trained"),
+    [
+        (Vectors, None, 2),
+        (lambda: Vectors(nn.LayerNorm), None, 2),
+        (lambda: toy_net(group_norm), None, 4),
+        (Tokens, "head", 6),
+    ],
+)
+def test_models(make, head, trained, spec):
+    torch.manual_seed(0)
+    net = make()
+    source = holdfast.Source.from_loader(net, source_batches(), head=head)
+    adapter = holdfast.adapt(net, spec.replace("eata+debias", ALL_COUNT), source=source, head=head)
+    before = {name: p.detach().clone() for name, p in adapter.model.named_parameters()}
+    for logits in run(adapter, stream(("some", "all"))):
+        assert logits.shape == (16, CLASSES)
+    assert adapter.last.stepped
+    moved = [n for n, p in adapter.model.named_parameters() if not torch.equal(p, before[n])]
+    assert len(moved) == trained
+    assert all("norm" in name or "body.2" in name for name in moved)
+
+
+def test_the_head_is_found_or_named():
+    net = Tokens()
+    with pytest.raises(
+        ValueError, match=r"'unused' does not look like the head.*saw nothing.*head="
+    ):
+        holdfast.Source.from_loader(net, source_batches())
+    with pytest.raises(ValueError, match=r"No layer is called 'heed'\. Did you mean 'head'"):
+        holdfast.adapt(net, "tent", head="heed")
+    with pytest.raises(ValueError, match=r"'norm' is a LayerNorm; the head needs a weight"):
+        holdfast.adapt(net, "tent", head="norm")
+    assert holdfast.adapt(net, "tent", head="head").network.classes == CLASSES
+
+
+def test_tent_needs_no_head_but_debias_does():
+    convolution = nn.Sequential(
+        nn.Conv2d(3, CLASSES, 3), nn.BatchNorm2d(CLASSES), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    run(holdfast.adapt(convolution, "tent"), stream(("some",)))
+    with pytest.raises(ValueError, match=r"No nn\.Linear.*head='classifier'"):
+        holdfast.adapt(convolution, "debias(lambda_src=0)")
+
+
+def test_a_convolution_can_be_the_head():
+    net = nn.Sequential(
+        nn.Conv2d(3, 10, 3),
+        nn.BatchNorm2d(10),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(10, CLASSES, 1),
+        nn.Flatten(),
+    )
+    source = holdfast.Source.from_loader(net, source_batches(), head="3")
+    assert source.prototypes.shape == (CLASSES, 10)
+    run(holdfast.adapt(net, "debias(filter=false)", head="3", source=source), stream(("some",)))
+
+
+def test_not_a_model_and_not_logits():
+    with pytest.raises(ValueError, match=r"torch\.nn\.Module, not str"):
+        holdfast.adapt("model", "tent")
+    with pytest.raises(ValueError, match=r"returned \(16, 7, 8, 8\).*\(batch, classes\)"):
+        run(holdfast.adapt(nn.Sequential(nn.Conv2d(3, 7, 3, padding=1)), "frozen"), stream())
+
+
+def test_the_models_own_error_is_passed_on_with_the_shape():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 5))
+    adapter = holdfast.adapt(net, "tent")
+    before = state_of(adapter)
+    with pytest.raises(ValueError, match=r"Sequential cannot take images of shape \(4, 3, 9, 9\)"):
+        adapter(torch.rand(4, 3, 9, 9))
+    assert_same_state(state_of(adapter), before)
+
+
+# Precision and memory.
+
+
+def test_float64_stays_float64():
+    net = toy_net(dtype=torch.float64)
+    adapter = holdfast.adapt(net, "eata+debias", source=toy_source(net))
+    # Images in another type are taken into the model's.
+    assert adapter(stream(("all",))[0]).dtype == torch.float64
+    floats = [t for t in state_of(adapter).values() if t.is_floating_point()]
+    assert {t.dtype for t in floats} == {torch.float64}
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_forwards_full_precision_losses(precision):
+    net = toy_net()
+    source = toy_source(net)
+    full = holdfast.adapt(net, "eata(lr=0.001)+debias", source=source)
+    half = holdfast.adapt(net, "eata(lr=0.001)+debias", source=source, precision=precision)
+    ambient = holdfast.adapt(net, "eata(lr=0.001)+debias", source=source)
+    with pytest.raises(ValueError, match="precision is None"):
+        holdfast.adapt(net, "tent", precision="half")
+    for images in stream(("some", "all", "some", "all")):
+        exact, logits = full(images), half(images)
+        with torch.autocast("cpu", dtype=getattr(torch, precision)):
+            assert torch.equal(ambient(images), logits)
+        assert logits.dtype == torch.float32
+        assert 1e-6 < (logits - exact).abs().max() < 0.7
+        assert half.last.gradient_norm == pytest.approx(full.last.gradient_norm, rel=0.2)
+    for name, tensor in state_of(half).items():
+        assert tensor.dtype not in (torch.bfloat16, torch.float16), name
+
+
+def test_autocast_does_not_keep_stale_weights():
+    """Under one long autocast, torch would reuse the cast of a weight that has since moved."""
+    net = toy_net()
+    long, short = (holdfast.adapt(net, "tent(lr=0.05,select=all)") for _ in range(2))
+    batches = stream(("all",) * 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = run(long, batches)
+    expected = []
+    for images in batches:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected.append(short(images))
+    for one, other in zip(got, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_memory_formats_agree():
+    torch.manual_seed(0)
+    net = resnet20(10)
+    nn.init.normal_(net.fc.weight, std=2)
+    batches = [(torch.rand(16, 3, 32, 32), torch.arange(16) % 10) for _ in range(3)]
+    source = holdfast.Source.from_loader(net, batches)
+    default, contiguous = (
+        holdfast.adapt(net, "eata(lr=0.001)+debias", source=source, memory_format=memory_format)
+        for memory_format in ("auto", "contiguous")
+    )
+    assert default.model.conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    assert contiguous.model.conv1.weight.is_contiguous()
+    for images, _ in batches:
+        assert (default(images) - contiguous(images)).abs().max() < 2e-4
+        assert default.last.stepped
+    with pytest.raises(ValueError, match="'channels_last' or 'contiguous'"):
+        holdfast.adapt(net, "tent", memory_format="nhwc")
+
+
+def test_group_norm_is_kept_from_channels_last():
+    """Torch's CPU kernel for its backward crashes there; see `choose_memory_format`."""
+    net = toy_net(group_norm)
+    assert holdfast.adapt(net, "tent").network.memory_format is torch.contiguous_format
+    with pytest.raises(ValueError, match="GroupNorm crashes"):
+        holdfast.adapt(net, "tent", memory_format="channels_last")
+
+
+def test_compiled_is_the_same():
+    net = toy_net()
+    source = toy_source(net)
+    spec = "eata(lr=0.001)+debias+consistency(augment=flip)"
+    plain, compiled = (holdfast.adapt(net, spec, source=source, compile=c) for c in (False, True))
+    for images in stream(("some", "all", "none")):
+        assert (compiled(images) - plain(images)).abs().max() < 2e-4
+        assert compiled.last.losses == pytest.approx(plain.last.losses, abs=1e-3)
+    for name, buffer in plain.frozen().named_buffers():
+        assert torch.allclose(buffer, compiled.frozen().get_buffer(name), atol=1e-4)
+
+
+# What is reported.
+
+
+def test_last_reports_the_batch():
+    net = toy_net()
+    adapter = holdfast.adapt(net, "eata(redundancy=2)+debias", source=toy_source(net))
+    images = stream(("some",))[0]
+    logits = adapter.predict(images)
+    p = logits.softmax(1)
+    reliable = int((-(p * p.log()).sum(1) < 0.4 * torch.tensor(7.0).log()).sum())
+    adapter(images)
+    last = adapter.last
+    assert last.reliable == reliable > 0
+    assert last.images == {"entropy": reliable, "ema": reliable, "src": reliable, "fisher": 16}
+    assert list(last.losses) == ["entropy", "ema", "src", "fisher"]
+    assert last.losses["fisher"] == 0
+    assert last.stepped and last.gradient_norm > 0
+    assert (last.batch, last.forwards, last.backwards) == (1, 1, 1)
+    assert 0 < last.seconds < 60
+
+
+# Frozen.
+
+
+def test_frozen_serves_single_images_and_has_the_models_keys():
+    net = toy_net()
+    adapter = holdfast.adapt(net, "tent(lr=0.001)")
+    batches = stream(("some", "all") * 8)
+    run(adapter, batches)
+    frozen = adapter.frozen()
+    assert frozen.state_dict().keys() == net.state_dict().keys()
+    assert not any(p.requires_grad for p in frozen.parameters())
+    assert not frozen.fc._forward_pre_hooks
+    images = batches[-1]
+    together, single = frozen(images), torch.cat([frozen(each[None]) for each in images])
+    assert torch.allclose(together, single, atol=1e-4)
+    agree = (together.argmax(1) == adapter.predict(images).argmax(1)).float().mean()
+    assert agree > 0.7
+
+
+def test_frozen_holds_the_average_statistics_of_recent_batches():
+    net = toy_net(dtype=torch.float64)
+    adapter = holdfast.adapt(net, "bn")
+    batches = stream(("some", "all", "none"), torch.float64)
+    run(adapter, batches)
+    means = [net.conv1(images).mean((0, 2, 3)) for images in batches]
+    variances = [net.conv1(images).transpose(0, 1).flatten(1).var(1) for images in batches]
+    weights = [0.9**2, 0.9, 1.0]
+    for buffer, parts in (("running_mean", means), ("running_var", variances)):
+        expected = sum(w * part for w, part in zip(weights, parts, strict=True)) / sum(weights)
+        assert torch.allclose(getattr(adapter.frozen().norm1, buffer), expected, atol=1e-12)
+
+
+def test_frozen_before_the_stream_is_the_source():
+    net = toy_net()
+    images = stream(("some",))[0]
+    frozen = holdfast.adapt(net, "tent").frozen()
+    assert torch.allclose(frozen(images), net(images), atol=1e-5)
+
+
+def test_frozen_calibrated_on_a_loader():
+    net = toy_net(dtype=torch.float64)
+    adapter = holdfast.adapt(net, "tent(lr=0.001)")
+    run(adapter, stream(("some",) * 3, torch.float64))
+    loader = stream(("all",) * 4, torch.float64, seed=8)
+    frozen = adapter.frozen(calibrate=[(images, None) for images in loader])
+    expected = sum(net.conv1(images).mean((0, 2, 3)) for images in loader) / 4
+    assert torch.allclose(frozen.norm1.running_mean, expected, atol=1e-12)
+    assert frozen.norm1.momentum == net.norm1.momentum
+    with pytest.raises(ValueError, match="leave statistics='batch' out"):
+        adapter.frozen(calibrate=loader, statistics="batch")
+    with pytest.raises(ValueError, match="no batch of two"):
+        adapter.frozen(calibrate=[])
+    with pytest.raises(ValueError, match="'stream' or 'batch'"):
+        adapter.frozen(statistics="source")
+
+
+def test_frozen_exports_and_scripts():
+    adapter = holdfast.adapt(toy_net(), "tent")
+    images = stream(("some",))[0]
+    adapter(images)
+    frozen = adapter.frozen()
+    exported = torch.export.export(frozen, (images,)).module()
+    assert torch.allclose(exported(images), frozen(images), atol=1e-5)
+
+
+# Windows.
+
+
+def test_a_window_survives_saving(tmp_path):
+    net = toy_net()
+    adapter = holdfast.adapt(net, "tent(lr=0.001)", window=4)
+    images = stream(("some",))[0]
+    for image in images[:3]:
+        adapter(image[None])
+    adapter.save(tmp_path / "state")
+    loaded = holdfast.load(tmp_path / "state", net)
+    for image in images[3:8]:
+        assert torch.equal(loaded(image[None]), adapter(image[None]))
+
+
+def test_a_window_holds_images_of_one_size():
+    adapter = holdfast.adapt(toy_net(), "tent", window=4)
+    adapter(torch.rand(2, 3, 8, 8))
+    with pytest.raises(ValueError, match=r"window holds images of shape \(3, 8, 8\)"):
+        adapter(torch.rand(1, 3, 9, 9))
+    adapter.reset()
+    assert adapter(torch.rand(6, 3, 9, 9)).shape == (6, CLASSES)
+
+
+@pytest.mark.parametrize("window", [0, 1, 2.5, -3])
+def test_bad_windows(window):
+    with pytest.raises(ValueError, match="at least 2"):
+        holdfast.adapt(toy_net(), "tent", window=window)
+
+
+def test_the_first_image_of_a_window_is_seen_with_the_sources_statistics():
+    net = toy_net()
+    adapter = holdfast.adapt(net, "tent", window=4)
+    image = stream(("all",))[0][:1]
+    expected = net(image)
+    assert torch.allclose(adapter.predict(image), expected, atol=1e-5)
+    assert torch.allclose(adapter(image), expected, atol=1e-5)
+    assert not adapter.last.stepped
+
+
+# Input range.
+
+
+def test_input_range():
+    net = toy_net()
+    images = stream(("all",))[0]
+    holdfast.adapt(net, "tent")(images.clamp(max=0.999) + 0.0015)  # rounding is let through
+    holdfast.adapt(net, "tent", input_range=None)(images * 4 - 2)
+    holdfast.adapt(net, "tent", input_range=(-1, 1))(images * 2 - 1)
+    with pytest.raises(ValueError, match=r"expected \[-1, 1\]"):
+        holdfast.adapt(net, "tent", input_range=(-1, 1))(images * 3)
+
+
+def test_normalized():
+    net = toy_net()
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    images = stream(("all",))[0]
+    by_hand = torch.stack([(images[:, i] - mean[i]) / std[i] for i in range(3)], 1)
+    assert torch.allclose(holdfast.normalized(net, mean, std)(images), net(by_hand), atol=1e-5)
+    with pytest.raises(ValueError, match="as many values as there are channels"):
+        holdfast.normalized(net, mean, (0.2, 0.3))
+    with pytest.raises(ValueError, match="above 0"):
+        holdfast.normalized(net, mean, (0.2, 0.3, 0))

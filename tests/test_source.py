@@ -1,0 +1,128 @@
+import pytest
+import torch
+
+import holdfast
+from holdfast import Source
+from toys import CLASSES, source_batches, toy_net, toy_source
+
+
+def one_shot():
+    yield from source_batches()
+
+
+def test_limit_cuts_the_last_batch():
+    source = Source.from_loader(toy_net(), source_batches(), limit=21)
+    assert int(source.counts.sum()) == 21
+    assert source.counts.tolist() == [3] * CLASSES
+
+
+def test_no_limit_takes_all():
+    source = Source.from_loader(toy_net(), source_batches(), limit=None)
+    assert int(source.counts.sum()) == 42
+
+
+def test_saved_and_loaded_is_the_same(tmp_path):
+    net = toy_net()
+    source = toy_source(net)
+    holdfast.adapt(net, "eata+debias", source=source)  # makes Fisher information
+    source.save(tmp_path / "new folder" / "source.safetensors")
+    loaded = Source.load(tmp_path / "new folder" / "source.safetensors")
+    assert loaded.tensors.keys() == source.tensors.keys()
+    assert any(name.startswith("fisher/") for name in loaded.tensors)
+    for name, tensor in source.tensors.items():
+        assert torch.equal(loaded.tensors[name], tensor)
+    holdfast.adapt(net, "eata+debias", source=loaded)
+
+
+def test_a_source_of_another_model_is_refused(tmp_path):
+    toy_source(toy_net()).save(tmp_path / "source")
+    other = toy_net()
+    with torch.no_grad():
+        other.fc.bias[0] += 1e-6
+    with pytest.raises(ValueError, match=r"another model.*Source\.from_loader"):
+        holdfast.adapt(other, "debias", source=Source.load(tmp_path / "source"))
+
+
+def test_another_input_normalisation_is_another_model():
+    net = toy_net()
+    one = holdfast.normalized(net, (0.5,) * 3, (0.5,) * 3)
+    other = holdfast.normalized(net, (0.4,) * 3, (0.5,) * 3)
+    with pytest.raises(ValueError, match="another model"):
+        holdfast.adapt(other, "debias", source=toy_source(one))
+
+
+def test_missing_source_says_what_to_pass():
+    with pytest.raises(ValueError, match=r"eata\+debias needs fisher and prototypes.*from_loader"):
+        holdfast.adapt(toy_net(), "eata+debias")
+    holdfast.adapt(toy_net(), "tent+debias(lambda_src=0)")
+
+
+def test_fisher_is_made_when_asked_for_and_remade_for_other_settings():
+    net = toy_net()
+    source = toy_source(net)
+    assert not any(name.startswith("fisher/") for name in source.tensors)
+    holdfast.adapt(net, "eata(fisher_samples=14)", source=source)
+    few = source.tensors["fisher/norm1.weight"].clone()
+    holdfast.adapt(net, "eata(fisher_samples=28)", source=source)
+    assert not torch.equal(source.tensors["fisher/norm1.weight"], few)
+    holdfast.adapt(net, "eata(fisher_samples=28,select=all)", source=source)
+    assert "fisher/conv1.weight" in source.tensors
+
+
+def test_a_one_shot_loader_serves_one_pass_only():
+    net = toy_net()
+    source = Source.from_loader(net, one_shot())
+    holdfast.adapt(net, "debias", source=source)
+    with pytest.raises(ValueError, match=r"second pass.*one-shot.*fisher="):
+        holdfast.adapt(net, "eata", source=source)
+    holdfast.adapt(net, "eata", source=Source.from_loader(net, one_shot(), fisher=one_shot()))
+
+
+def test_a_loaded_source_takes_loaders_for_what_it_lacks(tmp_path):
+    net = toy_net()
+    toy_source(net).save(tmp_path / "source")
+    with pytest.raises(ValueError, match=r"holds no Fisher.*Source\.load\(path, loader"):
+        holdfast.adapt(net, "eata", source=Source.load(tmp_path / "source"))
+    holdfast.adapt(net, "eata", source=Source.load(tmp_path / "source", fisher=source_batches()))
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ((torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 2, 7])), "label 7, but the model has 7"),
+        ((torch.rand(4, 3, 8, 8), torch.tensor([0, 1, -1, 2])), "label -1"),
+        ((torch.rand(4, 3, 8, 8), torch.tensor([0, 1])), "4 whole numbers"),
+        ((torch.rand(4, 3, 8, 8), torch.rand(4)), "whole numbers"),
+        (torch.rand(4, 3, 8, 8), r"yields \(images, labels\)"),
+        ((torch.rand(4, 3, 8, 8) * 255, torch.zeros(4).long()), r"batch 0 .*divide by 255"),
+        ((torch.rand(4, 3, 8, 8) * torch.nan, torch.zeros(4).long()), r"NaN or Inf"),
+    ],
+)
+def test_bad_loaders(batch, message):
+    with pytest.raises(ValueError, match=message):
+        Source.from_loader(toy_net(), [batch])
+
+
+def test_an_empty_loader():
+    with pytest.raises(ValueError, match="empty"):
+        Source.from_loader(toy_net(), [])
+
+
+def test_classes_of_another_head_are_refused():
+    """A source made through one head, used with another."""
+    net = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(192, 9), torch.nn.ReLU(), torch.nn.Linear(9, CLASSES)
+    )
+    source = toy_source(net)
+    source.tensors["prototypes/source"] = torch.zeros(5, 9)
+    with pytest.raises(ValueError, match=r"5 classes of feature size 9.*7 classes"):
+        holdfast.adapt(net, "debias(select=all)", source=source)
+
+
+def test_a_data_loader_with_its_own_order():
+    net = toy_net()
+    images, labels = (torch.cat(each) for each in zip(*source_batches(), strict=True))
+    dataset = torch.utils.data.TensorDataset(images, labels)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=10)
+    source = Source.from_loader(net, loader)
+    assert torch.allclose(source.prototypes, toy_source(net).prototypes, atol=1e-5)
