@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import holdfast.methods  # noqa: F401 (registers all; `methods` then means the function)
-from holdfast.adapter import Adapter, adapt, load
+from holdfast.adapter import Adapter
+from holdfast.api import adapt, load
 from holdfast.doctor import doctor
 from holdfast.last import Last
 from holdfast.method import Method

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from holdfast import files
 from holdfast.draws import Draws
 from holdfast.export import export
-from holdfast.guard import InputRange, Watch, check_images
+from holdfast.guard import Watch, check_images
 from holdfast.last import Last, inspect
 from holdfast.learn import PlainStep, Proposal
-from holdfast.method import Method
-from holdfast.options import Options, Precision
+from holdfast.options import Options
 from holdfast.source import Source
 from holdfast.spec import Composition, compose
-from holdfast.split import MemoryFormat, Network, fingerprint
+from holdfast.split import Network, fingerprint
 from holdfast.statistics import BatchStatistics, batch_norms
 from holdfast.step import Step
 from holdfast.task import Task
@@ -36,6 +35,9 @@ LEARNT = ("model/", "optimizer/", "terms/")
 
 class Adapter:
     """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
+
+    _healthy: dict[str, Tensor]
+    _latest: dict[str, Tensor]
 
     def __init__(
         self, model: nn.Module, method: Composition, source: Source | None, options: Options
@@ -100,37 +102,38 @@ class Adapter:
             draws = self._begin()
             try:
                 step, proposal = self._look(batch)
-                values, problem = inspect(step, proposal)
-                if problem is None:
-                    self._commit(step, proposal)
+                found = inspect(step, proposal)
             except BaseException:
                 self._undo(draws)
                 raise
-            if problem is not None:
+            collapsed = False
+            if found.problem is None:
+                self._commit(step, proposal)
+                collapsed = self._collapsed(step.labels[-newest:])
+            else:
                 self._undo(draws)
-                warnings.warn(f"A batch was not adapted to: {problem}", stacklevel=2)
-            collapsed = problem is None and self._alarm(step.labels[-newest:])
         self.last = Last(
             batch=int(self._batches),
-            losses=values,
+            losses=found.losses,
             images=proposal.images,
             reliable=None if step.reliable_count is None else int(step.reliable_count),
-            stepped=problem is None and proposal.gradient_norm is not None,
-            gradient_norm=values.pop("gradient norm", None),
-            refused=problem,
+            stepped=found.problem is None and proposal.gradient_norm is not None,
+            gradient_norm=found.gradient_norm,
+            refused=found.problem,
             collapsed=collapsed,
             rolled_back=collapsed and self.options.rollback,
             forwards=self.network.forwards,
             backwards=proposal.backwards,
             seconds=time.perf_counter() - start,
         )
+        self._warn()
         return step.logits.detach()[-newest:]
 
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return, with no change to anything."""
         with torch.inference_mode(False), torch.no_grad(), self._full_precision():
             batch, newest = self._admit(images)
-            with self._lone(batch):
+            with self._normalising(batch):
                 return Step(self.network, batch).logits[-newest:]
 
     def _full_precision(self) -> AbstractContextManager[Any]:
@@ -166,11 +169,13 @@ class Adapter:
             )
         return batch, newest
 
-    def _lone(self, batch: Tensor) -> AbstractContextManager[None]:
-        """The first image of a window has no batch yet: the source's statistics serve it."""
-        if self._statistics is not None and len(batch) == 1:
+    def _normalising(self, batch: Tensor, record: bool = False) -> AbstractContextManager[None]:
+        """By the batch; but the first image of a window, alone, by the source's statistics."""
+        if self._statistics is None:
+            return nullcontext()
+        if len(batch) == 1:
             return self._statistics.from_source()
-        return nullcontext()
+        return self._statistics.recording() if record else nullcontext()
 
     def _begin(self) -> Tensor:
         self.network.forwards = 0
@@ -190,9 +195,8 @@ class Adapter:
         """One forward, and what there is to learn from it."""
         lone = self._statistics is not None and len(batch) == 1
         learn = None if lone else self._learn
-        recording = nullcontext() if lone or not self._statistics else self._statistics.recording()
         with torch.set_grad_enabled(learn is not None):
-            with self._lone(batch), recording:
+            with self._normalising(batch, record=True):
                 step = Step(self.network, batch)
             return step, Proposal() if learn is None else learn.propose(step, self._terms)
 
@@ -210,7 +214,7 @@ class Adapter:
         for rule in self._upkeep:
             rule(self)
 
-    def _alarm(self, labels: Tensor) -> bool:
+    def _collapsed(self, labels: Tensor) -> bool:
         """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
         if self._watch is None or self._learn is None:
             return False
@@ -218,22 +222,29 @@ class Adapter:
             if self.options.rollback and self._watch.settled():
                 self._healthy, self._latest = self._latest, _clones(_learnt(self._live()))
             return False
-        advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
         if self.options.rollback:
             self._write(self._healthy)
             self._set_aside(self._healthy)
             self._watch.start()
-            advice = "The last healthy state was put back."
-        warnings.warn(
-            f"{self.method.names} has collapsed: its predictions fall into a few classes. {advice}",
-            stacklevel=3,
-        )
         return True
+
+    def _warn(self) -> None:
+        """Say what of the last batch a person should know."""
+        if self.last.refused is not None:
+            warnings.warn(f"A batch was not adapted to: {self.last.refused}", stacklevel=3)
+        if self.last.collapsed:
+            advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
+            if self.last.rolled_back:
+                advice = "The last healthy state was put back."
+            warnings.warn(
+                f"{self.method.names} has collapsed: its predictions fall into a few classes. "
+                f"{advice}",
+                stacklevel=3,
+            )
 
     def _set_aside(self, learnt: dict[str, Tensor]) -> None:
         """For rollback: a state known to be healthy, and a later one not known to be so yet."""
-        self._healthy: dict[str, Tensor] = learnt
-        self._latest: dict[str, Tensor] = learnt
+        self._healthy = self._latest = learnt
 
     # State.
 
@@ -344,51 +355,3 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}
-
-
-def adapt(
-    model: nn.Module,
-    *method: str | Method,
-    source: Source | None = None,
-    preset: str | None = None,
-    seed: int = 0,
-    head: str | None = None,
-    input_range: InputRange = (0.0, 1.0),
-    window: int | None = None,
-    memory_format: MemoryFormat = "auto",
-    compile: bool = False,
-    precision: Precision | None = None,
-    rollback: bool = False,
-) -> Adapter:
-    """A model that adapts to its stream: `adapt(model, "eata+debias", source=source)`.
-
-    method: a spec string, or typed values such as `Eata(lr=1e-3), Debias()`.
-    source: what is known of the source data, where the method needs it.
-    preset: "cifar100-c" or "imagenet-c", a paper's settings to the letter; None serves your model.
-    seed: of the adapter's own randomness.
-    head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
-    input_range: where images must lie; None: anywhere.
-    window: normalise and learn over the last so many images, and predict the newest.
-    memory_format: "auto" is channels_last for convolutional nets, contiguous for others.
-    compile: run the network through `torch.compile`.
-    precision: "bfloat16" or "float16" for forwards by autocast; None follows the caller's autocast.
-    rollback: when predictions collapse, go back to the last healthy state instead of only warning.
-
-    The model itself is never changed.
-    """
-    options = Options(
-        seed=seed,
-        head=head,
-        input_range=input_range,
-        window=window,
-        memory_format=memory_format,
-        compile=compile,
-        precision=precision,
-        rollback=rollback,
-    )
-    return Adapter(model, compose(*method, preset=preset), source, options)
-
-
-def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
-    """Go on from a saved adapter, with the model it was made from."""
-    return Adapter.load(path, model, source)

@@ -103,6 +103,8 @@ def doctor(
 
     The model itself is never changed.
     """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
     if not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size is a number of images, at least 1, not {batch_size!r}.")
     if source is not None and not isinstance(source, Source):

@@ -62,19 +62,16 @@ def try_method(
         )
     remarks = []
     try:
-        refused = _run(method, model, head, source, images)
+        _run(method, model, head, source, images)
     except ValueError as error:
         return Fit(False, (str(error),))
     except _Wanted:
-        refused = None
         needs = " and ".join(method.needs)
         if source is None:
             call = "source=holdfast.Source.from_loader(model, loader)"
             remarks.append(f"needs source {needs}: pass {call}")
         else:
             remarks.append(f"adapt() will first make {needs} from the source's loader")
-    if refused is not None:
-        return Fit(False, (refused,))
     if selection.statistics == "batch" and has_batch_norm:
         if batch_size == 1:
             text = "needs window=W: one image has no batch statistics, the last W images have"
@@ -93,15 +90,15 @@ def _run(
     head: str | None,
     source: Source | None,
     images: Tensor | None,
-) -> str | None:
-    """Why a batch was refused, if it was."""
+) -> None:
     adapter = Adapter(model, method, _held(source, model), Options(head=head, input_range=None))
     if images is None or len(images) < 2:
-        return None
+        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what they say is in `last`
         adapter(images[:TRY_ON])
-    return adapter.last.refused
+    if adapter.last.refused is not None:
+        raise ValueError(adapter.last.refused)
 
 
 def _held(source: Source | None, model: nn.Module) -> Source:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 
@@ -30,14 +31,21 @@ class Last:
     seconds: float = 0.0
 
 
-def inspect(step: Step, proposal: Proposal) -> tuple[dict[str, float], str | None]:
-    """Losses and gradient norm as numbers, and what is wrong if one of them is not finite."""
+class Finding(NamedTuple):
+    """A batch's losses and gradient norm as numbers, and what is wrong if one is not finite."""
+
+    losses: dict[str, float]
+    gradient_norm: float | None
+    problem: str | None
+
+
+def inspect(step: Step, proposal: Proposal) -> Finding:
     named = {"logits": step.logits.detach().abs().amax(), **proposal.losses}
     if proposal.gradient_norm is not None:
         named["gradient norm"] = proposal.gradient_norm.to(named["logits"])
+    # All at once: on a GPU every number that is looked at waits for the device.
     values = dict(zip(named, torch.stack(list(named.values())).tolist(), strict=True))
     bad = [name for name, value in values.items() if not math.isfinite(value)]
-    del values["logits"]
-    if not bad:
-        return values, None
-    return values, f"{', '.join(bad)} turned NaN or Inf. No weight or average was changed."
+    problem = f"{', '.join(bad)} turned NaN or Inf. Nothing was changed." if bad else None
+    losses = {name: values[name] for name in proposal.losses}
+    return Finding(losses, values.get("gradient norm"), problem)

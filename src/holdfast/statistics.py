@@ -76,12 +76,16 @@ class BatchStatistics:
     @contextmanager
     def from_source(self) -> Iterator[None]:
         """Normalise the forward inside by the source's statistics."""
+        if any(mean is None for mean, _, _ in self.source.values()):
+            raise ValueError(
+                "One image alone, and the model's batch norm keeps no running statistics to serve "
+                "it: start the window with two images or more."
+            )
         own = {name: _averages(layer) for name, layer in self.layers.items()}
         for name, layer in self.layers.items():
             mean, var, _ = self.source[name]
-            if mean is not None:
-                layer.running_mean, layer.running_var = mean, var
-                layer.eval()
+            layer.running_mean, layer.running_var = mean, var
+            layer.eval()
         try:
             yield
         finally:

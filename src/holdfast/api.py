@@ -1,0 +1,63 @@
+"""What most people call: `adapt` a model, `load` a saved adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from holdfast.adapter import Adapter
+from holdfast.guard import InputRange
+from holdfast.method import Method
+from holdfast.options import Options, Precision
+from holdfast.source import Source
+from holdfast.spec import compose
+from holdfast.split import MemoryFormat
+
+
+def adapt(
+    model: nn.Module,
+    *method: str | Method,
+    source: Source | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+    head: str | None = None,
+    input_range: InputRange = (0.0, 1.0),
+    window: int | None = None,
+    memory_format: MemoryFormat = "auto",
+    compile: bool = False,
+    precision: Precision | None = None,
+    rollback: bool = False,
+) -> Adapter:
+    """A model that adapts to its stream: `adapt(model, "eata+debias", source=source)`.
+
+    method: a spec string, or typed values such as `Eata(lr=1e-3), Debias()`.
+    source: what is known of the source data, where the method needs it.
+    preset: "cifar100-c" or "imagenet-c", a paper's settings to the letter; None serves your model.
+    seed: of the adapter's own randomness.
+    head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
+    input_range: where images must lie; None: anywhere.
+    window: normalise and learn over the last so many images, and predict the newest.
+    memory_format: "auto" is channels_last for convolutional nets, contiguous for others.
+    compile: run the network through `torch.compile`.
+    precision: "bfloat16" or "float16" for forwards by autocast; None follows the caller's autocast.
+    rollback: when predictions collapse, go back to the last healthy state instead of only warning.
+
+    The model itself is never changed.
+    """
+    options = Options(
+        seed=seed,
+        head=head,
+        input_range=input_range,
+        window=window,
+        memory_format=memory_format,
+        compile=compile,
+        precision=precision,
+        rollback=rollback,
+    )
+    return Adapter(model, compose(*method, preset=preset), source, options)
+
+
+def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
+    """Go on from a saved adapter, with the model it was made from."""
+    return Adapter.load(path, model, source)
