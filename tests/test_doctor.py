@@ -85,7 +85,7 @@ def trained_net(mean, std, seed=0, channels=3):
 
 
 def judge(model, images):
-    """What the doctor says of the input alone, which is faster than all he says."""
+    """What the doctor says of the input alone, which is faster than all of it."""
     return check_inputs(Network(model), images)
 
 
@@ -366,6 +366,18 @@ def test_a_net_that_gives_nan_fits_nothing():
     nn.init.constant_(net.fc.bias, float("nan"))
     fits = holdfast.doctor(net, textures(4)).methods
     assert not fits["tent"].fits and "NaN" in fits["tent"].remarks[0]
+
+
+def test_a_net_that_cannot_learn_fits_what_does_not_learn():
+    class InPlace(Net):
+        def forward(self, images):
+            x = self.norm1(self.conv1(images)).exp()
+            x.add_(1)  # autograd needs the old value
+            return self.fc(self.norm2(self.conv2(x)).mean((2, 3)))
+
+    fits = holdfast.doctor(InPlace(), textures(4)).methods
+    assert fits["bn"].fits
+    assert not fits["tent"].fits and "inplace operation" in fits["tent"].remarks[0]
 
 
 # Manners.

@@ -1,0 +1,34 @@
+"""The README's code runs, block after block, as it stands there."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from toys import source_batches, stream, toy_net
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_the_readmes_code_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+    assert len(blocks) >= 5
+    batches = stream(("all", "some"))
+    names = {"model": toy_net(), "train_loader": source_batches(), "stream": batches}
+    names["images"] = batches[0]
+    for block in blocks:
+        if "normalized(" in block:  # it changes the model, and the source with it
+            exec(block, dict(names))
+            continue
+        exec(block, names)
+    assert names["logits"].shape == (16, 7)
+    assert (tmp_path / "state.safetensors").exists()
+    assert isinstance(names["plain"], torch.nn.Module)
+
+
+def test_the_readme_lists_every_method():
+    import holdfast
+
+    listed = set(re.findall(r"^\| `(\w+)` \|", README, flags=re.M))
+    assert listed == set(holdfast.methods())
