@@ -16,7 +16,7 @@ from holdfast.method import Method, Value
 from holdfast.spec import compose, methods, parse
 from holdfast.terminal import as_text, columns, facts
 
-Origin = Literal["written", "alone", "preset", "default", "plug-in"]
+Origin = Literal["written", "alone", "preset", "default"]
 
 TRAINS = {
     "nothing": "nothing",
@@ -149,9 +149,7 @@ def _origin(
         "preset": resolved.presets.get(preset or "", {}),
         "default": {one.name: one.default for one in resolved.settings()},
     }
-    origin = next(origin for origin, values in origins.items() if name in values)
-    # A plug-in may set its host's values.
-    return origin if origins[origin][name] == resolved.given[name] else "plug-in"
+    return next(origin for origin, values in origins.items() if name in values)
 
 
 def _range(fewest_and_most: tuple[int, int]) -> str:

@@ -55,16 +55,11 @@ def try_method(
     """Set the method up on a copy of the model and, if there are images, let it adapt to them."""
     selection = method.host.selection()
     has_batch_norm = bool(batch_norms(model))
-    if selection.statistics == "batch" and selection.what == "nothing" and not has_batch_norm:
-        return Fit(
-            False,
-            (f"does nothing: it acts on batch norm, and {type(model).__name__} has none",),
-        )
     remarks = []
     try:
         _run(method, model, head, source, images)
-    except ValueError as error:
-        return Fit(False, (str(error),))
+    except (ValueError, RuntimeError) as error:  # torch's own are RuntimeErrors
+        return Fit(False, (" ".join(str(error).split()),))
     except _Wanted:
         needs = " and ".join(method.needs)
         if source is None:

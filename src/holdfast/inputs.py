@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from holdfast.guard import check_images
+from holdfast.guard import ROUNDING, check_images
 from holdfast.normalized import Normalized
 from holdfast.split import Network, at_least_float32
 from holdfast.statistics import batch_norms
@@ -31,6 +31,10 @@ FAR_BETTER = 4.0
 
 TWICE = (
     "Images are normalised twice, before the model and inside it: feed them in [0, 1], as they "
+    "were before."
+)
+TWICE_OR_NEVER = (
+    "Images are normalised twice, or were not normalised in training: feed them in [0, 1], as they "
     "were before."
 )
 TWICE_INSIDE = "Images are normalised twice inside the model: leave one holdfast.normalized out."
@@ -77,9 +81,13 @@ def check_inputs(network: Network, images: Tensor | None) -> list[Finding]:
     reached = _reach(network, layers, images)
     if reached is not None:
         return [*found, _compare(network, reached[0], images)]
-    if wrappers and float(images.min()) < 0:
+    if wrappers and _goes_negative(images):
         return [*found, Finding("problem", TWICE)]
     return [*found, _unchecked("no batch norm layer has running statistics to compare with")]
+
+
+def _goes_negative(images: Tensor) -> bool:
+    return float(images.min()) < -ROUNDING
 
 
 def _unchecked(reason: str) -> Finding:
@@ -88,7 +96,7 @@ def _unchecked(reason: str) -> Finding:
 
 def _check_range(network: Network, images: Tensor, *, wrapped: bool) -> Finding:
     low, high = (bound.item() for bound in images.aminmax())
-    if wrapped and low < 0:
+    if wrapped and _goes_negative(images):
         text = f"Images lie in [{low:.4g}, {high:.4g}]; holdfast.normalized takes them in [0, 1]."
         return Finding("problem", text)
     try:
@@ -110,7 +118,7 @@ def _compare(network: Network, layer: _BatchNorm, images: Tensor) -> Finding:
             f"Images fit the running statistics of {name}, the first batch norm layer: they are "
             "normalised as in training.",
         )
-    if float(images.min()) >= 0 and float(images.max()) > 2:
+    if not _goes_negative(images) and float(images.max()) > 2:
         then = _compare(network, layer, images / 255)
         return replace(then, text=f"Once divided by 255: {then.text[0].lower()}{then.text[1:]}")
     tried = [
@@ -140,9 +148,10 @@ def _remedies(network: Network, images: Tensor) -> Iterator[Remedy]:
         for name, (mean, std) in NORMALIZATIONS.items()
         if len(mean) in (1, channels)
     }
-    if float(images.min()) < 0:
+    if _goes_negative(images):
         undone = [*usual.values(), *([] if wrapper is None else [_values(wrapper)])]
-        yield from (Remedy(_undo(images, *values), TWICE) for values in undone)
+        advice = TWICE_OR_NEVER if wrapper is None else TWICE
+        yield from (Remedy(_undo(images, *values), advice) for values in undone)
         return
     for name, (mean, std) in usual.items():
         right = (images - _by_channel(mean)) / _by_channel(std)

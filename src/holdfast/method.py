@@ -103,10 +103,9 @@ class Method:
     note: ClassVar[str] = ""
     plugin: ClassVar[bool] = False
     learns: ClassVar[bool] = False
-    # The fewest and the most a batch takes. A plug-in on a host adds `extra_forwards`.
+    # The fewest and the most forwards a batch takes, without those that terms add.
     forwards: ClassVar[tuple[int, int]] = (1, 1)
-    backwards: ClassVar[tuple[int, int]] = (0, 0)
-    extra_forwards: ClassVar[int] = 0
+    backwards: ClassVar[int] = 0
     presets: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
     alone: ClassVar[Mapping[str, Value]] = {}
 
@@ -170,6 +169,14 @@ class Method:
         """What it takes from a Source: "prototypes", "fisher"."""
         return ()
 
+    def always_drives(self) -> bool:
+        """Whether some term of it makes a step happen on every batch."""
+        return False
+
+    def extra_forwards(self) -> int:
+        """How many forwards its terms add to those of the host."""
+        return 0
+
 
 @dataclass(frozen=True)
 class Learner(Method):
@@ -177,7 +184,7 @@ class Learner(Method):
 
     learns: ClassVar[bool] = True
     trains: ClassVar[str] = "scale and shift of the norm layers (select=norm)"
-    backwards: ClassVar[tuple[int, int]] = (0, 1)
+    backwards: ClassVar[int] = 1
 
     lr: float = setting(2.5e-4, "learning rate", at_least=0)
     momentum: float = setting(0.9, "momentum of SGD, first beta of Adam", at_least=0, at_most=0.999)

@@ -121,13 +121,13 @@ class Composition:
 
     @property
     def forwards(self) -> tuple[int, int]:
-        extra = sum(one.extra_forwards for one in self.methods)
+        extra = sum(one.extra_forwards() for one in self.methods)
         return self.host.forwards[0] + extra, self.host.forwards[1] + extra
 
     @property
     def backwards(self) -> tuple[int, int]:
-        """The fewest is 1 where some term always speaks."""
-        return max(one.backwards[0] for one in self.methods), self.host.backwards[1]
+        always = any(one.always_drives() for one in self.methods)
+        return (self.host.backwards if always else 0), self.host.backwards
 
     def __str__(self) -> str:
         """With every setting written out; reads back as the same composition."""

@@ -149,6 +149,8 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def private_copy(model: nn.Module) -> nn.Module:
     """The model in eval mode, sharing nothing with the caller's."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError("A TorchScript module cannot train: give the nn.Module it was made from.")
     # Outside inference mode, so that the copies can train.
     with torch.inference_mode(False), torch.enable_grad():
         try:

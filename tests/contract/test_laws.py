@@ -344,8 +344,10 @@ def test_predict_is_what_a_call_returns_and_changes_nothing(adapt, spec):
 
 
 @LAW
-def test_forwards_and_backwards_are_as_the_card_says(net, source, spec, monkeypatch):
+@pytest.mark.parametrize("weights", ["as they are", "0"])
+def test_forwards_and_backwards_are_as_the_card_says(net, source, spec, weights, monkeypatch):
     """Counted outside the package: by a hook on the model, and at torch's backward."""
+    spec = without_weight(spec) if weights == "0" else spec
     counts = {"forward": 0, "backward": 0}
     counted = copy.deepcopy(net)
     counted.register_forward_hook(lambda *_: counts.update(forward=counts["forward"] + 1))

@@ -41,8 +41,6 @@ class Consistency(Learner):
         "adaptation, arXiv 2403.01344, appendix"
     )
     plugin: ClassVar[bool] = True
-    backwards: ClassVar[tuple[int, int]] = (1, 1)
-    extra_forwards: ClassVar[int] = 1
 
     lambda_cons: float = setting(1.0, "weight of the term; 0 leaves it out", at_least=0)
     augment: Augmentation = setting(
@@ -53,3 +51,9 @@ class Consistency(Learner):
         if not self.lambda_cons:
             return []
         return [Agreement(self.lambda_cons, Augment(self.augment, task.draws))]
+
+    def always_drives(self) -> bool:
+        return self.lambda_cons > 0
+
+    def extra_forwards(self) -> int:
+        return int(self.lambda_cons > 0)

@@ -157,3 +157,6 @@ class Debias(Learner):
 
     def needs(self) -> tuple[str, ...]:
         return ("prototypes",) if self.lambda_src else ()
+
+    def always_drives(self) -> bool:
+        return self.lambda_ema > 0 and not self.filter

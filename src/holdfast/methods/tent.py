@@ -31,9 +31,10 @@ class Tent(Learner):
         "Wang et al. 2021, Tent: Fully test-time adaptation by entropy minimization, "
         "arXiv 2006.10726"
     )
-    backwards: ClassVar[tuple[int, int]] = (1, 1)
-
     lr: float = setting(1e-4, "learning rate", at_least=0)
 
     def terms(self, task: Task) -> list[Term]:
         return [Entropy("entropy")]
+
+    def always_drives(self) -> bool:
+        return True

@@ -1,0 +1,27 @@
+"""Write the table of methods in the README from the registry: `python tools/methods_in_readme.py`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import holdfast
+from holdfast.card import card
+
+README = Path(__file__).parent.parent / "README.md"
+BLOCK = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end -->)", flags=re.S)
+
+
+def with_table(text: str) -> str:
+    """The text with the table between its marks renewed."""
+    rows = ["| method | kind | what it does | needs of the source |", "|---|---|---|---|"]
+    for name, method in holdfast.methods().items():
+        one = card(name)
+        kind = "plug-in, or alone" if method.plugin else "host"
+        needs = " and ".join(one.needs) or "–"
+        rows.append(f"| `{name}` | {kind} | {one.parts[0].sentence} | {needs} |")
+    return BLOCK.sub(lambda _: "\n".join(rows) + "\n", text)
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text()))
