@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import torch
+from methods_in_readme import with_table
 
 from toys import source_batches, stream, toy_net
 

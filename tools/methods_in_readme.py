@@ -1,4 +1,4 @@
-"""Write the table of methods in the README from the registry: `python tools/methods_in_readme.py`."""
+"""Write the README's table of methods from the registry: `python tools/methods_in_readme.py`."""
 
 from __future__ import annotations
 
