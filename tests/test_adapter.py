@@ -304,6 +304,13 @@ def test_frozen_exports_and_scripts():
     assert torch.allclose(exported(images), frozen(images), atol=1e-5)
 
 
+def test_images_that_need_a_gradient_get_none():
+    images = stream(("some",))[0].contiguous(memory_format=torch.channels_last)
+    images.requires_grad_(True)
+    holdfast.adapt(toy_net(), "tent")(images)
+    assert images.grad is None
+
+
 # Windows.
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -14,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from holdfast.split import describe_tensor
+from holdfast.split import tensor_hash
 
 FORMAT = 1
 
@@ -26,7 +25,7 @@ def write(
     path = Path(path)
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps({**header, "kind": kind, "format": FORMAT}, sort_keys=True)
-    metadata = {"holdfast": text, "sha256": _checksum(text, plain)}
+    metadata = {"holdfast": text, "sha256": tensor_hash(plain, text)}
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
@@ -57,7 +56,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         ) from error
     if not isinstance(header, dict):
         raise ValueError(f"{path} is a safetensors file, but holdfast did not write it.")
-    if metadata.get("sha256") != _checksum(text, tensors):
+    if metadata.get("sha256") != tensor_hash(tensors, text):
         raise ValueError(f"{path} was changed after holdfast wrote it: its checksum does not fit.")
     if header["kind"] != kind:
         raise ValueError(f"{path} holds {header['kind']}, not {kind}.")
@@ -67,13 +66,6 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
             "write it again, or use the holdfast that wrote it."
         )
     return header, tensors
-
-
-def _checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(text.encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(describe_tensor(name, tensor))
-    return digest.hexdigest()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -160,21 +160,22 @@ class Source:
             network = Network(network.plain_model(), head=network.head_name)
             BatchStatistics(network.model)
         classes, size = network.rows.shape
-        sums = torch.zeros(classes, size, dtype=torch.float64, device=network.device)
-        counts = torch.zeros(classes, dtype=torch.int64, device=network.device)
+        # On the CPU: not every device has float64.
+        sums = torch.zeros(classes, size, dtype=torch.float64)
+        counts = torch.zeros(classes, dtype=torch.int64)
         loader = self._pass(self._loader, "prototypes")
         batches = _batches(loader, self.limit, self.input_range, network, "Source prototypes")
         for images, labels in batches:
             if statistics == "batch" and len(images) == 1 and batch_norms(network.model):
                 continue  # one image has no batch statistics
             features = network.features(images)
-            labels = _check_labels(labels, len(images), classes).to(network.device)
-            sums.index_add_(0, labels, features.to(sums.dtype))
+            labels = _check_labels(labels, len(images), classes)
+            sums.index_add_(0, labels, features.to(sums))
             counts += torch.bincount(labels, minlength=classes)
         means = sums / counts.clamp_min(1)[:, None]
         return {
-            f"prototypes/{statistics}": means.to(network.rows.dtype).cpu(),
-            "counts": counts.cpu(),
+            f"prototypes/{statistics}": means.to(network.rows.dtype),
+            "counts": counts,
         }
 
     def _make_fisher(
@@ -232,9 +233,8 @@ def _batches(
     known = [number for number in (limit, length) if number is not None]
     with progress(what, min(known) if length is not None else limit) as advance:
         for index, batch in enumerate(loader):
-            images, labels = (
-                batch if isinstance(batch, list | tuple) and len(batch) == 2 else (batch, None)
-            )
+            many = isinstance(batch, list | tuple) and len(batch) >= 2
+            images, labels = batch[:2] if many else (batch, None)
             try:
                 check_images(images, input_range, convolutional=network.is_conv)
             except ValueError as error:
@@ -272,4 +272,4 @@ def _check_labels(labels: object, images: int, classes: int) -> Tensor:
             f"The source has a label {low if low < 0 else high}, but the model has {classes} "
             f"classes (0 to {classes - 1})."
         )
-    return labels.long()
+    return labels.long().cpu()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -65,7 +66,7 @@ class Network:
 
     def prepare(self, images: Tensor) -> Tensor:
         """Images on the model's device, in its type and memory format."""
-        images = images.to(self.device, self.dtype)
+        images = images.detach().to(self.device, self.dtype)
         if images.is_inference():
             images = images.clone()  # autograd cannot save an inference tensor
         if images.ndim == 4:
@@ -212,14 +213,14 @@ def fingerprint(model: nn.Module) -> str:
     """A hash of the model's weights and buffers: names, types, shapes and values."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(describe_tensor(name, tensor))
+    return tensor_hash({**dict(model.named_parameters()), **dict(model.named_buffers())})
+
+
+def tensor_hash(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """A hash of a text and of named tensors: names, types, shapes and values."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy())
     return digest.hexdigest()
-
-
-def describe_tensor(name: str, tensor: Tensor) -> bytes:
-    """All that tells one named tensor from another, as bytes."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    head = f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode()
-    return head + flat.view(torch.uint8).numpy().tobytes()
