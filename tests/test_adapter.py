@@ -374,3 +374,11 @@ def test_normalized():
         holdfast.normalized(net, mean, (0.2, 0.3))
     with pytest.raises(ValueError, match="above 0"):
         holdfast.normalized(net, mean, (0.2, 0.3, 0))
+
+
+def test_inference_tensors_can_be_learnt_from_by_every_layer():
+    """The first convolution saves its input for the backward, which an inference tensor forbids."""
+    adapter = holdfast.adapt(toy_net(), "tent(select=all)")
+    with torch.inference_mode():
+        adapter(stream(("some",))[0].contiguous(memory_format=torch.channels_last))
+    assert adapter.last.stepped
