@@ -21,7 +21,7 @@ from holdfast.last import Last, inspect
 from holdfast.learn import PlainStep, Proposal
 from holdfast.options import Options
 from holdfast.source import Source
-from holdfast.spec import Composition, compose
+from holdfast.spec import Composition
 from holdfast.split import Network, fingerprint
 from holdfast.statistics import BatchStatistics, batch_norms
 from holdfast.step import Step
@@ -281,30 +281,15 @@ class Adapter:
             tensors |= {f"source/{name}": value for name, value in kept.items()}
         files.write(path, KIND, header, tensors)
 
-    @classmethod
-    def load(cls, path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
-        header, tensors = files.read(path, KIND)
-        model_hash = fingerprint(model)
-        if header["model"] != model_hash:
-            raise ValueError(
-                f"{path} was saved from another model: its weights were {header['model'][:12]}…, "
-                f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
-            )
-        held = _under("source/", tensors)
-        if held:
-            source = Source(model_hash, held, fisher_samples=header["fisher_samples"])
-        options = header["options"]
-        if options["input_range"] is not None:
-            options["input_range"] = tuple(options["input_range"])
-        adapter = cls(model, compose(header["method"]), source, Options(**options))
-        adapter._draws.state = tensors["draws"]
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the state in the tensors of a saved file."""
+        self._write({name: tensors[name] for name in self._live()})
+        self._draws.state = tensors["draws"]
         window = tensors.get("window")
-        adapter._window = None if window is None else adapter.network.prepare(window)
-        if adapter.options.rollback:
-            adapter._healthy = _under("healthy/", tensors)
-            adapter._latest = _under("latest/", tensors)
-        adapter._write({name: tensors[name] for name in adapter._live()})
-        return adapter
+        self._window = None if window is None else self.network.prepare(window)
+        if self.options.rollback:
+            self._healthy = files.under("healthy/", tensors)
+            self._latest = files.under("latest/", tensors)
 
     def _live(self) -> dict[str, Tensor]:
         """Every tensor that changes along a stream, by name; the tensors themselves."""
@@ -340,17 +325,11 @@ class Adapter:
         batches of the loader `calibrate`. With statistics="batch" they normalise each batch by
         itself, as `predict` does.
         """
-        return export(
-            self.network, self._statistics, self.options.input_range, calibrate, statistics
-        )
+        return export(self.network, self._statistics, self.options, calibrate, statistics)
 
 
 def _clones(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.clone() for name, tensor in state.items()}
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def _learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from torch import nn
 
-from holdfast.adapter import Adapter
+from holdfast import files
+from holdfast.adapter import KIND, Adapter
 from holdfast.guard import InputRange
 from holdfast.method import Method
 from holdfast.options import Options, Precision
 from holdfast.source import Source
 from holdfast.spec import compose
-from holdfast.split import MemoryFormat
+from holdfast.split import MemoryFormat, fingerprint
 
 
 def adapt(
@@ -59,5 +60,23 @@ def adapt(
 
 
 def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
-    """Go on from a saved adapter, with the model it was made from."""
-    return Adapter.load(path, model, source)
+    """Go on from a saved adapter, with the model it was made from.
+
+    source: only for what a file does not hold, such as replay images.
+    """
+    header, tensors = files.read(path, KIND)
+    model_hash = fingerprint(model)
+    if header["model"] != model_hash:
+        raise ValueError(
+            f"{path} was saved from another model: its weights were {header['model'][:12]}…, "
+            f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
+        )
+    held = files.under("source/", tensors)
+    if held:
+        source = Source(model_hash, held, fisher_samples=header["fisher_samples"])
+    options = header["options"]
+    if options["input_range"] is not None:
+        options["input_range"] = tuple(options["input_range"])
+    adapter = Adapter(model, compose(header["method"]), source, Options(**options))
+    adapter.restore(tensors)
+    return adapter

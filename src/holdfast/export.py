@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from holdfast.guard import InputRange, check_images
+from holdfast.options import Options
 from holdfast.split import Network
 from holdfast.statistics import BatchStatistics, batch_norms
 
@@ -16,7 +17,7 @@ from holdfast.statistics import BatchStatistics, batch_norms
 def export(
     network: Network,
     averages: BatchStatistics | None,
-    input_range: InputRange,
+    options: Options,
     calibrate: Iterable[Any] | None,
     statistics: Literal["stream", "batch"],
 ) -> nn.Module:
@@ -30,7 +31,7 @@ def export(
         if averages is not None:
             averages.write_into(model, statistics)
         if calibrate is not None:
-            _calibrate(model, network, calibrate, input_range)
+            _calibrate(model, network, calibrate, options.input_range)
     return model
 
 

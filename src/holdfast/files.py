@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -45,7 +46,8 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
-        with safe_open(path, "pt") as file:
+        # Outside inference mode, whose tensors cannot take part in learning.
+        with torch.inference_mode(False), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         text = metadata.get("holdfast", "null")
@@ -66,6 +68,11 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
             "write it again, or use the holdfast that wrote it."
         )
     return header, tensors
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start so, without that part of the name."""
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 def _sync_folder(folder: Path) -> None:

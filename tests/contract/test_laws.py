@@ -119,7 +119,7 @@ def test_the_callers_model_is_untouched(spec, mode):
 
 @LAW
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_works_without_gradients_switched_on(adapt, net, source, spec, mode):
+def test_works_without_gradients_switched_on(adapt, net, spec, mode, tmp_path):
     expected = run(adapt(spec), stream(KINDS))
     with mode():
         adapter = holdfast.adapt(net, spec, source=toy_source(net))
@@ -127,6 +127,9 @@ def test_works_without_gradients_switched_on(adapt, net, source, spec, mode):
         images = [each.contiguous(memory_format=torch.channels_last) for each in stream(KINDS)]
         got = run(adapter, images)
         adapter.predict(images[0])
+        adapter.save(tmp_path / "state")
+        loaded = holdfast.load(tmp_path / "state", net)
+        assert_equal(run(loaded, images), run(adapter, images))
         adapter.reset()
     assert_equal(got, expected)
 
