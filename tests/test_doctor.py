@@ -97,16 +97,22 @@ def test_a_wrong_head_gets_advice():
 
 
 def test_a_head_that_does_not_make_the_logits_is_found_with_images():
-    assert (
-        "does not look like the head"
-        in holdfast.doctor(LayerNormNet(), textures(4), head="1").problems[0]
-    )
+    problem = only_problem(holdfast.doctor(LayerNormNet(), textures(4), head="1"))
+    assert "does not look like the head" in problem
 
 
 def test_images_that_the_model_cannot_take_are_a_problem_of_their_own():
     diagnosis = holdfast.doctor(Net(), textures(4).permute(0, 2, 3, 1))
     assert "cannot take images of shape (4, 16, 16, 3)" in only_problem(diagnosis)
-    assert diagnosis.methods["tent"].fits
+    assert diagnosis.methods["tent"].remarks == ("not tried: the model fails on these images",)
+
+
+def test_an_error_of_the_models_own_is_a_problem_not_a_crash():
+    class TwoInputs(Net):
+        def forward(self, images, mask):
+            return super().forward(images)
+
+    assert "TypeError" in only_problem(holdfast.doctor(TwoInputs(), textures(4)))
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])

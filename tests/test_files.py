@@ -134,3 +134,20 @@ def test_saving_does_not_pickle(saved):
     header, tensors = files.read(path, "an adapter state")
     assert header["method"].startswith("eata(")
     assert all(isinstance(tensor, torch.Tensor) for tensor in tensors.values())
+
+
+def test_files_can_be_read_by_others_and_links_are_followed(tmp_path):
+    toy_source(toy_net()).save(tmp_path / "source")
+    mask = os.umask(0o027)
+    try:
+        toy_source(toy_net()).save(tmp_path / "private")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "source").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o640
+    (tmp_path / "link").symlink_to(tmp_path / "source")
+    toy_source(toy_net(seed=3)).save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert Source.load(tmp_path / "source").model_hash == Source.load(tmp_path / "link").model_hash
+    with pytest.raises(ValueError, match="not a plain file"):
+        toy_source(toy_net()).save(tmp_path)

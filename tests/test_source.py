@@ -103,6 +103,64 @@ def test_bad_loaders(batch, message):
         Source.from_loader(toy_net(), [batch])
 
 
+@pytest.mark.parametrize("limit", [0, -3])
+def test_bad_limits(limit):
+    with pytest.raises(ValueError, match="at least 1"):
+        Source.from_loader(toy_net(), source_batches(), limit=limit)
+
+
+def test_fisher_images_may_come_alone():
+    net = toy_net()
+    alone = [images for images, _ in source_batches()]
+    expected = Source.from_loader(net, source_batches())
+    holdfast.adapt(net, "eata", source=expected)
+    for loader in (alone, [[images] for images in alone]):
+        source = Source.from_loader(net, source_batches(), fisher=loader)
+        holdfast.adapt(net, "eata", source=source)
+        name = "fisher/norm1.weight"
+        assert torch.equal(source.tensors[name], expected.tensors[name])
+
+
+def test_fisher_of_other_samples_is_dropped():
+    net = toy_net()
+    source, fresh = toy_source(net), toy_source(net)
+    for spec in ("eata(select=all,fisher_samples=14)", "eata(fisher_samples=42)"):
+        holdfast.adapt(net, spec, source=source)
+    for each in (source, fresh):
+        holdfast.adapt(net, "eata(select=all,fisher_samples=42)", source=each)
+    for name, tensor in fresh.tensors.items():
+        assert torch.equal(source.tensors[name], tensor)
+
+
+def test_a_source_remembers_its_head():
+    class TwoHeads(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = toy_net()
+            self.other = torch.nn.Linear(CLASSES, CLASSES)
+
+        def forward(self, images):
+            return self.other(self.net(images))
+
+    net = TwoHeads()
+    source = Source.from_loader(net, source_batches(), head="net.fc")
+    with pytest.raises(ValueError, match=r"head 'net\.fc'.*'other'.*to both"):
+        holdfast.adapt(net, "debias", source=source)
+    holdfast.adapt(net, "debias", source=source, head="net.fc")
+
+
+def test_a_skipped_tail_of_one_leaves_other_prototypes_alone():
+    """One image has no batch statistics; its source prototype stands all the same."""
+    net = toy_net()
+    (images, labels), *_ = source_batches()
+    tail = (images[:1], torch.tensor([6]))
+    loader = [(images, labels % 6), tail]
+    source = Source.from_loader(net, loader)
+    holdfast.adapt(net, "debias(statistics=batch)", source=source)
+    assert source.counts[6] == 1
+    assert source.tensors["counts/batch"][6] == 0
+
+
 def test_an_empty_loader():
     with pytest.raises(ValueError, match="empty"):
         Source.from_loader(toy_net(), [])

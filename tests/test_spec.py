@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,4 +160,9 @@ def test_methods_lists_names_and_traits():
     found = holdfast.methods()
     assert {"frozen", "bn", "tent", "eata", "eta", "rdumb", "debias", "consistency"} <= set(found)
     assert found["debias"].plugin and not found["eata"].plugin
-    assert all(method.paper and method.trains and method.__doc__ for method in found.values())
+    assert all(method.paper and method.__doc__ for method in found.values())
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Tent(lr=np.float32(0.5)) == Tent(lr=0.5)
+    assert Rdumb(reset_every=np.int64(7)) == Rdumb(reset_every=7)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from threading import RLock
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +35,21 @@ KIND = "an adapter state"
 LEARNT = ("model/", "optimizer/", "terms/")
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
+    """Two threads that share an adapter wait for each other."""
+
+    @wraps(method)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with args[0]._lock:  # type: ignore[attr-defined]
+            return method(*args, **kwargs)
+
+    return locked
+
+
 class Adapter:
     """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
 
@@ -47,6 +64,8 @@ class Adapter:
         self.source = source
         self.model_hash = fingerprint(model)
         if source is not None:
+            if not isinstance(source, Source):
+                raise ValueError(f"source is a holdfast.Source, not {type(source).__name__}.")
             source.check_model(self.model_hash)
         elif method.needs:
             raise ValueError(
@@ -67,17 +86,28 @@ class Adapter:
             self._window: Tensor | None = None
             self._fresh = _clones(self._live())
         self._set_aside(_learnt(self._fresh))
+        self._lock = RLock()
         self.last = Last()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
+        raise TypeError("An adapter cannot be deep-copied: save() it and holdfast.load() it.")
 
     def _fill_slots(self) -> None:
         host = self.method.host
         selection = host.selection()
         self._parameters = selection.parameters(self.network, host.name)
-        self._statistics: BatchStatistics | None = None
-        if selection.statistics == "batch" and batch_norms(self.network.model):
-            self._statistics = BatchStatistics(self.network.model)
+        by_batch = {
+            name: layer
+            for name, layer in batch_norms(self.network.model).items()
+            if selection.statistics == "batch" or layer.running_mean is None
+        }
+        self._statistics = BatchStatistics(by_batch) if by_batch else None
+        if self._statistics is not None:
+            self.network.before_retry = self._statistics.put_back
         self._draws = Draws(self.options.seed, self.network.device)
-        task = Task(self.network, self._parameters, self.source, self._draws)
+        task = Task(
+            self.network, self._parameters, self.source, self._draws, self.options.input_range
+        )
         self._terms = [term for one in self.method.methods for term in one.terms(task)]
         self._upkeep = [rule for one in self.method.methods for rule in one.upkeep(task)]
         descent = host.learning()
@@ -85,31 +115,31 @@ class Adapter:
 
     @property
     def model(self) -> nn.Module:
-        """The adapted network itself, as it is now; `frozen()` gives a copy to keep."""
+        """The adapted network itself, for looking at; take weights from `frozen()`."""
         return self.network.model
 
     # Predicting and adapting.
 
+    @_one_at_a_time
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of the images; then the model has adapted to them."""
         start = time.perf_counter()
         with torch.inference_mode(False), self._full_precision():
-            try:
-                batch, newest = self._admit(images)
-            except ValueError as error:
-                self.last = Last(batch=int(self._batches), refused=str(error))
-                raise
             draws = self._begin()
             try:
+                batch, newest = self._admit(images)
+                recent = self._recent(batch)
                 step, proposal = self._look(batch)
                 found = inspect(step, proposal)
-            except BaseException:
+            except BaseException as error:
                 self._undo(draws)
+                self.last = Last(batch=int(self._batches), refused=str(error))
                 raise
             collapsed = False
             if found.problem is None:
                 self._commit(step, proposal)
-                collapsed = self._collapsed(step.labels[-newest:])
+                self._window = recent
+                collapsed = self._collapsed(step, newest)
             else:
                 self._undo(draws)
         self.last = Last(
@@ -129,6 +159,7 @@ class Adapter:
         self._warn()
         return step.logits.detach()[-newest:]
 
+    @_one_at_a_time
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return, with no change to anything."""
         with torch.inference_mode(False), torch.no_grad(), self._full_precision():
@@ -169,6 +200,11 @@ class Adapter:
             )
         return batch, newest
 
+    def _recent(self, batch: Tensor) -> Tensor | None:
+        """What the window will hold; a copy, since a model may write into its input."""
+        size = self.options.window
+        return None if size is None else batch[1 - size :].clone()
+
     def _normalising(self, batch: Tensor, record: bool = False) -> AbstractContextManager[None]:
         """By the batch; but the first image of a window, alone, by the source's statistics."""
         if self._statistics is None:
@@ -207,18 +243,14 @@ class Adapter:
         if self._learn is not None and proposal.gradient_norm is not None:
             self._learn.apply()
         self._batches += 1
-        if self._statistics is not None and len(step.images) > 1:
-            self._statistics.batches += 1
-        if self.options.window is not None:
-            self._window = step.images[1 - self.options.window :].clone()
         for rule in self._upkeep:
             rule(self)
 
-    def _collapsed(self, labels: Tensor) -> bool:
+    def _collapsed(self, step: Step, newest: int) -> bool:
         """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
-        if self._watch is None or self._learn is None:
+        if self._watch is None or self._learn is None or not self._watch.fits(step.logits):
             return False
-        if not self._watch(labels):
+        if not self._watch(step.labels[-newest:]):
             if self.options.rollback and self._watch.settled():
                 self._healthy, self._latest = self._latest, _clones(_learnt(self._live()))
             return False
@@ -248,6 +280,7 @@ class Adapter:
 
     # State.
 
+    @_one_at_a_time
     def reset(self) -> None:
         """Start again, as fresh as at the beginning."""
         self._write(self._fresh)
@@ -260,12 +293,14 @@ class Adapter:
         """Take back what was learnt: weights, optimiser, averages. Counters go on."""
         self._write(_learnt(self._fresh))
 
+    @_one_at_a_time
     def save(self, path: str | Path) -> None:
         """Write all that `holdfast.load` needs to go on, but replay images."""
         header = {
             "model": self.model_hash,
             "method": str(self.method),
             "options": asdict(self.options),
+            "head": self.network.head_name,
             "fisher_samples": None if self.source is None else self.source.fisher_samples,
         }
         tensors = {**self._live(), "draws": self._draws.state}
@@ -276,7 +311,7 @@ class Adapter:
             # A copy, since the two may be one, and a file holds no tensor twice.
             tensors |= {f"latest/{name}": value.clone() for name, value in self._latest.items()}
         if self.source is not None and self.method.needs:
-            wanted = ("counts", *self.method.needs)
+            wanted = ("counts/", *self.method.needs)
             kept = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}
             tensors |= {f"source/{name}": value for name, value in kept.items()}
         files.write(path, KIND, header, tensors)
@@ -313,6 +348,7 @@ class Adapter:
             for name, tensor in state.items():
                 live[name].copy_(tensor)
 
+    @_one_at_a_time
     def frozen(
         self,
         calibrate: Iterable[Any] | None = None,
@@ -323,7 +359,7 @@ class Adapter:
 
         Batch norm layers get the average statistics of the stream's recent batches, or of the
         batches of the loader `calibrate`. With statistics="batch" they normalise each batch by
-        itself, as `predict` does.
+        itself, as `predict` does, exactly so in the same precision and memory format.
         """
         return export(self.network, self._statistics, self.options, calibrate, statistics)
 

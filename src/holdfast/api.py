@@ -73,7 +73,9 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
         )
     held = files.under("source/", tensors)
     if held:
-        source = Source(model_hash, held, fisher_samples=header["fisher_samples"])
+        source = Source(
+            model_hash, held, head=header["head"], fisher_samples=header["fisher_samples"]
+        )
     options = header["options"]
     if options["input_range"] is not None:
         options["input_range"] = tuple(options["input_range"])

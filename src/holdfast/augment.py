@@ -1,4 +1,4 @@
-"""Augmentations of a batch of images in [0, 1], drawn from the adapter's own randomness."""
+"""Augmentations of a batch of images, drawn from the adapter's own randomness."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.draws import Draws
+from holdfast.guard import InputRange
 
 Augmentation = Literal["strong", "none", "flip", "alternate"]
 
@@ -22,10 +23,16 @@ class Augment(nn.Module):
 
     calls: Tensor
 
-    def __init__(self, name: Augmentation, draws: Draws):
+    def __init__(self, name: Augmentation, draws: Draws, input_range: InputRange = (0.0, 1.0)):
         super().__init__()
+        if name == "strong" and input_range is None:
+            raise ValueError(
+                "augment=strong changes colours, so it has to know where images lie: pass "
+                "input_range=(low, high) instead of None, or choose augment=flip."
+            )
         self.name = name
         self.draws = draws
+        self.low, self.high = input_range or (0.0, 1.0)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
@@ -39,8 +46,9 @@ class Augment(nn.Module):
                 f"augment=strong works on RGB images (batch, 3, height, width), not on "
                 f"{tuple(images.shape)}: choose augment=flip, or leave consistency out."
             )
+        size = self.high - self.low
         with self.draws.scope():
-            return strong(images)
+            return strong(((images - self.low) / size).clamp(0, 1)) * size + self.low
 
     def commit(self) -> None:
         self.calls += 1

@@ -97,11 +97,10 @@ def card(spec: str, preset: str | None = None) -> Card:
     """The card of a method or a composition, as in `card("eata+debias")`."""
     method = compose(spec, preset=preset)
     host = method.host
-    usual = compose(host.name).host.selection()
     return Card(
         name=method.names,
         preset=preset,
-        trains=host.trains if host.selection() == usual else TRAINS[host.selection().what],
+        trains=TRAINS[host.selection().what],
         needs=method.needs,
         predicts=host.predicts,
         forwards=_range(method.forwards),

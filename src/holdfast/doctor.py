@@ -19,6 +19,7 @@ from holdfast.select import norm_layers
 from holdfast.source import Source
 from holdfast.spec import compose, methods
 from holdfast.split import Network, find_head, fingerprint
+from holdfast.step import Step
 from holdfast.terminal import as_text, columns, facts
 
 # Statistics of the input are taken over so many images.
@@ -115,8 +116,9 @@ def doctor(
         """Whether an action succeeds; if not, its error is a finding, with what is done instead."""
         try:
             action(*arguments)
-        except ValueError as error:
-            findings.append(Finding("problem", f"{error} {instead}".strip()))
+        except Exception as error:  # whatever the model itself may raise
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            findings.append(Finding("problem", f"{kind}{error} {instead}".strip()))
             return False
         return True
 
@@ -132,12 +134,11 @@ def doctor(
             source = None
         findings += _check_weights(network)
         sample = None if images is None else _sample(network, images)
-        if sample is None or works(
-            "(No more was tried with them.)", network, network.prepare(sample)
-        ):
+        runs = sample is None or works("", network, network.prepare(sample))
+        if runs:
             findings += check_inputs(network, sample)
-        else:
-            sample = None
+        if runs and headed and sample is not None:
+            works("", lambda: Step(network, network.prepare(sample)).features)
         fits = {
             name: try_method(
                 compose(name),
@@ -147,6 +148,8 @@ def doctor(
                 images=sample,
                 batch_size=batch_size,
             )
+            if runs
+            else Fit(False, ("not tried: the model fails on these images",))
             for name in methods()
         }
     channels_last = network.memory_format is torch.channels_last
@@ -154,7 +157,7 @@ def doctor(
         model=_describe(model),
         head=network.head_name,
         head_type=type(network.head).__name__ if headed else None,
-        feature_size=network.rows.shape[1] if headed else None,
+        feature_size=network.feature_size if headed else None,
         classes=network.classes if headed else None,
         norm_layers=Counter(type(one).__name__ for one in norm_layers(network.model).values()),
         normalization=", then ".join(map(describe, find_wrappers(network.model))) or None,

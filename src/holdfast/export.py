@@ -10,6 +10,7 @@ from torch import nn
 
 from holdfast.guard import InputRange, check_images
 from holdfast.options import Options
+from holdfast.source import images_and_labels
 from holdfast.split import Network
 from holdfast.statistics import BatchStatistics, batch_norms
 
@@ -47,7 +48,7 @@ def _calibrate(
         layer.train()
     seen = 0
     for batch in loader:
-        images = batch[0] if isinstance(batch, list | tuple) else batch
+        images, _ = images_and_labels(batch)
         check_images(images, input_range, convolutional=network.is_conv)
         if len(images) > 1:
             model(network.prepare(images))

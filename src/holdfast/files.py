@@ -23,7 +23,9 @@ def write(
     path: str | Path, kind: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
     """Write beside the target, then rename: a crash leaves the old file or the new one."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a plain file: choose another path.")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps({**header, "kind": kind, "format": FORMAT}, sort_keys=True)
     metadata = {"holdfast": text, "sha256": tensor_hash(plain, text)}
@@ -33,6 +35,7 @@ def write(
         save_file(plain, part, metadata=metadata)
         with open(part, "rb") as file:
             os.fsync(file.fileno())
+        os.chmod(part, 0o666 & ~_umask())  # safetensors gives it to the owner alone
         os.replace(part, path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -73,6 +76,12 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors whose names start so, without that part of the name."""
     return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)  # there is no way to read it but to set it
+    os.umask(mask)
+    return mask
 
 
 def _sync_folder(folder: Path) -> None:

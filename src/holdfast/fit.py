@@ -13,7 +13,7 @@ from holdfast.adapter import Adapter
 from holdfast.options import Options
 from holdfast.source import Source
 from holdfast.spec import Composition
-from holdfast.split import fingerprint
+from holdfast.split import find_head, fingerprint
 from holdfast.statistics import batch_norms
 
 # A method is tried on so many images.
@@ -86,7 +86,9 @@ def _run(
     source: Source | None,
     images: Tensor | None,
 ) -> None:
-    adapter = Adapter(model, method, _held(source, model), Options(head=head, input_range=None))
+    low, high = (0.0, 1.0) if images is None else (b.item() for b in images.aminmax())
+    options = Options(head=head, input_range=(min(low, 0.0), max(high, 1.0)))
+    adapter = Adapter(model, method, _held(source, model, head), options)
     if images is None or len(images) < 2:
         return
     with warnings.catch_warnings():
@@ -96,12 +98,13 @@ def _run(
         raise ValueError(adapter.last.refused)
 
 
-def _held(source: Source | None, model: nn.Module) -> Source:
+def _held(source: Source | None, model: nn.Module, head: str | None) -> Source:
     if source is None:
-        return _Held(fingerprint(model), {}, loader=())
+        return _Held(fingerprint(model), {}, head=find_head(model, head), loader=())
     held = _Held(
         source.model_hash,
         source.tensors,
+        head=source.head,
         limit=source.limit,
         fisher_samples=source.fisher_samples,
         loader=source._loader,

@@ -90,6 +90,10 @@ class Watch(nn.Module):
         self.alarmed.fill_(collapsed)
         return news
 
+    def fits(self, logits: Tensor) -> bool:
+        """A layer taken for the head that is not has another number of classes."""
+        return logits.shape[1] == len(self.frequency)
+
     def settled(self) -> bool:
         """True now and then, while predictions are spread: what was put aside at the last time
         is then healthy, since a collapse at that time would show by now."""

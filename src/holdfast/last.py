@@ -31,7 +31,7 @@ class Last:
     seconds: float = 0.0
 
 
-class Finding(NamedTuple):
+class Inspection(NamedTuple):
     """A batch's losses and gradient norm as numbers, and what is wrong if one is not finite."""
 
     losses: dict[str, float]
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
     problem: str | None
 
 
-def inspect(step: Step, proposal: Proposal) -> Finding:
+def inspect(step: Step, proposal: Proposal) -> Inspection:
     named = {"logits": step.logits.detach().abs().amax(), **proposal.losses}
     if proposal.gradient_norm is not None:
         named["gradient norm"] = proposal.gradient_norm.to(named["logits"])
@@ -48,4 +48,4 @@ def inspect(step: Step, proposal: Proposal) -> Finding:
     bad = [name for name, value in values.items() if not math.isfinite(value)]
     problem = f"{', '.join(bad)} turned NaN or Inf. Nothing was changed." if bad else None
     losses = {name: values[name] for name in proposal.losses}
-    return Finding(losses, values.get("gradient norm"), problem)
+    return Inspection(losses, values.get("gradient norm"), problem)

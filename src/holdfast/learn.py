@@ -100,6 +100,11 @@ class PlainStep:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _gradients(self, total: Tensor, scale: float) -> Tensor:
+        if not total.requires_grad:
+            raise ValueError(
+                "No parameter that trains has a part in the loss: does the model run under "
+                "no_grad, or do all its norm layers follow the features?"
+            )
         (total * scale if scale != 1 else total).backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         if scale != 1:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 from holdfast.learn import Descent
@@ -54,11 +55,11 @@ class Setting:
         if isinstance(value, bool):
             if self.kind is bool:
                 return value
-        elif isinstance(value, int | float) and self._within(value):
+        elif isinstance(value, Real) and self._within(float(value)):
             if self.kind is float:
                 return float(value)
-            if self.kind is int and value == int(value):
-                return int(value)
+            if self.kind is int and float(value).is_integer():
+                return int(float(value))
         raise ValueError(f"{self.method}: {self.name} takes {self.admits()}, not {value!r}.")
 
     def read(self, text: str, quoted: bool) -> Value | None:
@@ -98,7 +99,6 @@ class Method:
 
     name: ClassVar[str]
     paper: ClassVar[str]
-    trains: ClassVar[str] = "nothing"
     predicts: ClassVar[str] = "the adapted network's logits, before the update"
     note: ClassVar[str] = ""
     plugin: ClassVar[bool] = False
@@ -183,7 +183,6 @@ class Learner(Method):
     """A method that takes gradient steps, on the norm layers unless `select` says otherwise."""
 
     learns: ClassVar[bool] = True
-    trains: ClassVar[str] = "scale and shift of the norm layers (select=norm)"
     backwards: ClassVar[int] = 1
 
     lr: float = setting(2.5e-4, "learning rate", at_least=0)

@@ -31,11 +31,8 @@ class Select:
         model = network.model
         model.requires_grad_(False)
         if self.what == "norm":
-            chosen = {
-                f"{layer_name}.{name}".lstrip("."): parameter
-                for layer_name, layer in norm_layers(model).items()
-                for name, parameter in layer.named_parameters(recurse=False)
-            }
+            of_norms = {id(p) for layer in norm_layers(model).values() for p in layer.parameters()}
+            chosen = {name: p for name, p in model.named_parameters() if id(p) in of_norms}
             if not chosen:
                 raise ValueError(
                     f"{method} trains norm layers, but {network.name} has none with a scale and a "

@@ -15,6 +15,7 @@ from holdfast.guard import InputRange, check_images
 from holdfast.progress import progress
 from holdfast.split import Network, at_least_float32, fingerprint
 from holdfast.statistics import BatchStatistics, batch_norms
+from holdfast.step import Step
 from holdfast.words import listed
 
 KIND = "a source"
@@ -33,6 +34,7 @@ class Source:
         model_hash: str,
         tensors: Mapping[str, Tensor],
         *,
+        head: str | None = None,
         limit: int | None = None,
         fisher_samples: int | None = None,
         loader: Iterable[Any] | None = None,
@@ -41,6 +43,7 @@ class Source:
     ):
         self.model_hash = model_hash
         self.tensors = dict(tensors)
+        self.head = head
         self.limit = limit
         self.fisher_samples = fisher_samples
         self.input_range = input_range
@@ -64,15 +67,19 @@ class Source:
         `fisher` is another loader for the images of Fisher information (labels are not used);
         without it, the same loader serves.
         """
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit is a number of images, at least 1, or None, not {limit!r}.")
+        network = Network(model, head=head)
         source = cls(
             fingerprint(model),
             {},
+            head=network.head_name,
             limit=limit,
             loader=loader,
             fisher=fisher,
             input_range=input_range,
         )
-        source.prototypes_by(Network(model, head=head), "source")
+        source.prototypes_by(network, "source")
         missing = (source.counts == 0).nonzero().flatten().tolist()
         if missing:
             warnings.warn(
@@ -88,23 +95,28 @@ class Source:
 
     @property
     def counts(self) -> Tensor:
-        return self.tensors["counts"]
+        return self.tensors["counts/source"]
 
     def prototypes_by(self, network: Network, statistics: str) -> Tensor:
         """Prototypes with the network normalised by the source's statistics, or by each batch's."""
+        if network.head_name != self.head:
+            raise ValueError(
+                f"The source was made with the head {self.head!r}, the adapter's is "
+                f"{network.head_name!r}: name the same layer, head=…, to both."
+            )
         name = f"prototypes/{statistics}"
         if name not in self.tensors:
             with torch.inference_mode(False), torch.no_grad():
                 self.tensors |= self._make_prototypes(network, statistics)
         found = self.tensors[name]
-        if found.shape != network.rows.shape:
+        if found.shape != (network.classes, network.feature_size):
             raise ValueError(
                 f"The source has prototypes for {found.shape[0]} classes of feature size "
                 f"{found.shape[1]}, but the model's head {network.head_name!r} has "
-                f"{network.rows.shape[0]} classes and feature size {network.rows.shape[1]}: "
+                f"{network.classes} classes and feature size {network.feature_size}: "
                 "make the source with this model and this head."
             )
-        return found.to(network.device, network.rows.dtype)
+        return found.to(network.device, torch.promote_types(network.dtype, torch.float32))
 
     def fisher_of(
         self, network: Network, parameters: Mapping[str, nn.Parameter], samples: int
@@ -114,6 +126,9 @@ class Source:
         if samples != self.fisher_samples or not self.tensors.keys() >= set(names.values()):
             with torch.inference_mode(False), torch.enable_grad():
                 made = self._make_fisher(network, parameters, samples)
+            if samples != self.fisher_samples:
+                stale = [name for name in self.tensors if name.startswith("fisher/")]
+                self.tensors = {n: t for n, t in self.tensors.items() if n not in stale}
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
         return {name: self.tensors[key].to(parameters[name].device) for name, key in names.items()}
@@ -129,6 +144,7 @@ class Source:
     def save(self, path: str | Path) -> None:
         header = {
             "model": self.model_hash,
+            "head": self.head,
             "limit": self.limit,
             "fisher_samples": self.fisher_samples,
             "input_range": self.input_range,
@@ -148,6 +164,7 @@ class Source:
         return cls(
             header["model"],
             tensors,
+            head=header["head"],
             limit=header["limit"],
             fisher_samples=header["fisher_samples"],
             loader=loader,
@@ -158,8 +175,8 @@ class Source:
     def _make_prototypes(self, network: Network, statistics: str) -> dict[str, Tensor]:
         if statistics == "batch":
             network = Network(network.plain_model(), head=network.head_name)
-            BatchStatistics(network.model)
-        classes, size = network.rows.shape
+            BatchStatistics(batch_norms(network.model))
+        classes, size = network.classes, network.feature_size
         # On the CPU: not every device has float64.
         sums = torch.zeros(classes, size, dtype=torch.float64)
         counts = torch.zeros(classes, dtype=torch.int64)
@@ -168,14 +185,14 @@ class Source:
         for images, labels in batches:
             if statistics == "batch" and len(images) == 1 and batch_norms(network.model):
                 continue  # one image has no batch statistics
-            features = network.features(images)
+            features = Step(network, images).features
             labels = _check_labels(labels, len(images), classes)
             sums.index_add_(0, labels, features.to(sums))
             counts += torch.bincount(labels, minlength=classes)
         means = sums / counts.clamp_min(1)[:, None]
         return {
-            f"prototypes/{statistics}": means.to(network.rows.dtype),
-            "counts": counts,
+            f"prototypes/{statistics}": means.to(torch.promote_types(network.dtype, torch.float32)),
+            f"counts/{statistics}": counts,
         }
 
     def _make_fisher(
@@ -233,8 +250,7 @@ def _batches(
     known = [number for number in (limit, length) if number is not None]
     with progress(what, min(known) if length is not None else limit) as advance:
         for index, batch in enumerate(loader):
-            many = isinstance(batch, list | tuple) and len(batch) >= 2
-            images, labels = batch[:2] if many else (batch, None)
+            images, labels = images_and_labels(batch)
             try:
                 check_images(images, input_range, convolutional=network.is_conv)
             except ValueError as error:
@@ -251,6 +267,13 @@ def _batches(
         raise ValueError(f"{what}: the loader is empty.")
 
 
+def images_and_labels(batch: Any) -> tuple[Any, Any]:
+    """A loader's batch is images, or a tuple or list of images and perhaps labels."""
+    if not isinstance(batch, list | tuple):
+        return batch, None
+    return batch[0], batch[1] if len(batch) > 1 else None
+
+
 def _images_in(loader: Iterable[Any]) -> int | None:
     dataset = getattr(loader, "dataset", None)
     try:
@@ -261,7 +284,9 @@ def _images_in(loader: Iterable[Any]) -> int | None:
 
 def _check_labels(labels: object, images: int, classes: int) -> Tensor:
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != (images,):
-        found = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
+        found = type(labels).__name__
+        if isinstance(labels, Tensor):
+            found = f"{labels.dtype} of shape {tuple(labels.shape)}"
         raise ValueError(
             f"A source loader yields (images, labels), labels being {images} whole numbers here, "
             f"not {found}."

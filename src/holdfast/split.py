@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping
-from typing import Literal
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +18,10 @@ MemoryFormat = Literal["auto", "channels_last", "contiguous"]
 
 
 class Network:
-    """A private copy of a model in eval mode: `features, logits = network(images)`.
+    """A private copy of a model in eval mode: `seen, logits = network(images)`.
 
-    The head is the last `nn.Linear`, or the layer named by `head`; the feature is its input,
-    caught by a hook.
+    The head is the last `nn.Linear`, or the layer named by `head`; what it saw is caught by a
+    hook, and `feature` makes sure that it is the feature.
     """
 
     def __init__(
@@ -29,18 +31,21 @@ class Network:
         head: str | None = None,
         memory_format: MemoryFormat = "auto",
         compile: bool = False,
-        precision: torch.dtype | None = None,
     ):
         self.name = type(model).__name__
         self.model = private_copy(model)
         self.head_name = find_head(self.model, head)
-        self.is_conv = any(isinstance(m, nn.Conv2d) for m in self.model.modules())
-        self.memory_format = choose_memory_format(self.model, memory_format)
-        self.model.to(memory_format=self.memory_format)  # type: ignore[call-overload]
+        layers = list(self.model.modules())
+        self.is_conv = any(isinstance(layer, nn.Conv2d) for layer in layers)
+        self._has_attention = any(isinstance(layer, nn.MultiheadAttention) for layer in layers)
+        self._may_retry = memory_format == "auto"
+        self._use(choose_memory_format(self.model, memory_format))
         tensor = next(iter([*self.model.parameters(), *self.model.buffers()]), torch.zeros(0))
         self.device, self.dtype = tensor.device, tensor.dtype
-        # The precision of forwards: a half type for autocast, None for the model's own.
-        self.precision = precision
+        # What forwards run in: a half type by autocast, or None for the model's own.
+        self.precision: torch.dtype | None = None
+        # Called before a forward that failed half-way is tried again.
+        self.before_retry: Callable[[], None] = lambda: None
         self.forwards = 0
         self._seen: list[Tensor] = []
         self._hook = self._tap()
@@ -58,11 +63,21 @@ class Network:
     @property
     def rows(self) -> Tensor:
         """The head's weight, one row a class, (classes, feature size), in float32 at least."""
-        return at_least_float32(self.head.weight.detach().flatten(1))  # type: ignore[operator]
+        return at_least_float32(self._weight.detach().flatten(1))
 
     @property
     def classes(self) -> int:
-        return self.rows.shape[0]
+        return self._weight.shape[0]
+
+    @property
+    def feature_size(self) -> int:
+        return math.prod(self._weight.shape[1:])
+
+    @property
+    def _weight(self) -> Tensor:
+        weight = self.head.weight
+        assert isinstance(weight, Tensor)  # find_head has seen to it
+        return weight
 
     def prepare(self, images: Tensor) -> Tensor:
         """Images on the model's device, in its type and memory format."""
@@ -73,47 +88,55 @@ class Network:
             images = images.contiguous(memory_format=self.memory_format)
         return images
 
-    def __call__(self, images: Tensor) -> tuple[Tensor | None, Tensor]:
-        """Features (None without a head) and logits, both in float32 at least."""
+    def __call__(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """What the head saw, and the logits, in float32 at least."""
         self.forwards += 1
         # A cached cast of a weight would outlive the step that changes the weight.
-        with torch.autocast(
-            self.device.type,
-            dtype=self.precision,
-            enabled=self.precision is not None,
-            cache_enabled=False,
+        with (
+            torch.autocast(
+                self.device.type,
+                dtype=self.precision,
+                enabled=self.precision is not None,
+                cache_enabled=False,
+            ),
+            _slow_attention() if self._has_attention else nullcontext(),
         ):
-            try:
-                seen, logits = self._run(images)
-            except torch.OutOfMemoryError:
-                raise
-            except (RuntimeError, IndexError) as error:
-                raise ValueError(
-                    f"{self.name} cannot take images of shape {tuple(images.shape)}: {error}"
-                ) from error
-            finally:
-                self._seen.clear()
+            seen, logits = self._run_or_retry(images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ValueError(
                 f"{self.name} returned {shape} for {len(images)} images; expected logits of shape "
                 "(batch, classes), as a tensor or as an object with .logits."
             )
-        features = None if self.head_name is None else self._checked(seen, logits)
-        return features, at_least_float32(logits)
+        return seen, at_least_float32(logits)
 
-    def features(self, images: Tensor) -> Tensor:
-        features, _ = self(images)
-        self.head  # noqa: B018 (without a head, its error says what to do)
-        assert features is not None
-        return features
+    def feature(self, seen: list[Tensor], logits: Tensor) -> Tensor:
+        """The feature of each image, in float32 at least."""
+        classes, size = self.classes, self.feature_size
+        if len(seen) == 1 and logits.shape[1] == classes:
+            flat = seen[0].flatten(1)
+            if flat.shape == (len(logits), size):
+                return at_least_float32(flat)
+        shapes = [tuple(each.shape) for each in seen]
+        raise ValueError(
+            f"Layer {self.head_name!r} does not look like the head of {self.name}: it has "
+            f"{classes} rows of {size} and saw {listed(shapes) or 'nothing'}, while the logits are "
+            f"{tuple(logits.shape)}. Name the layer that maps (batch, features) to logits with "
+            f"head=…; linear layers here: {listed(linear_layers(self.model)) or 'none'}."
+        )
 
     def plain_model(self) -> nn.Module:
         """A copy of the model as it is now, without the hook."""
         model = copy.deepcopy(self.model)
         if self._hook is not None and self.head_name is not None:
-            model.get_submodule(self.head_name)._forward_pre_hooks.pop(self._hook)
+            head = model.get_submodule(self.head_name)
+            head._forward_pre_hooks.pop(self._hook)
+            head._forward_pre_hooks_with_kwargs.pop(self._hook)
         return model
+
+    def _use(self, memory_format: torch.memory_format) -> None:
+        self.memory_format = memory_format
+        self.model.to(memory_format=memory_format)  # type: ignore[call-overload]
 
     def _tap(self) -> int | None:
         if self.head_name is None:
@@ -121,27 +144,53 @@ class Network:
         seen = self._seen
 
         # A plain function, which a deep copy of the model shares instead of copying.
-        def tap(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            seen.append(inputs[0])
+        def tap(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+            seen.append([*inputs, *named.values()][0])
 
-        return self.head.register_forward_pre_hook(tap).id
+        return self.head.register_forward_pre_hook(tap, with_kwargs=True).id
+
+    def _run_or_retry(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        """A model that cannot take channels_last (`x.view(…)`) runs contiguous from then on."""
+        try:
+            return self._run_once(images)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError) as error:
+            refused = ValueError(
+                f"{self.name} cannot take images of shape {tuple(images.shape)}: {error}"
+            )
+            if not self._may_retry or self.memory_format is torch.contiguous_format:
+                raise refused from error
+        self.before_retry()
+        self._use(torch.contiguous_format)
+        try:
+            return self._run_once(images.contiguous())
+        except (RuntimeError, IndexError):
+            self._use(torch.channels_last)
+            raise refused from None
+
+    def _run_once(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+        self._seen.clear()
+        try:
+            return self._run(images)
+        finally:
+            self._seen.clear()
 
     def _forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         output = self.model(images)
         return list(self._seen), getattr(output, "logits", output)
 
-    def _checked(self, seen: list[Tensor], logits: Tensor) -> Tensor:
-        classes, size = self.rows.shape
-        shapes = [tuple(each.shape) for each in seen]
-        fits = len(seen) == 1 and seen[0].flatten(1).shape == (len(logits), size)
-        if fits and logits.shape[1] == classes:
-            return at_least_float32(seen[0].flatten(1))
-        raise ValueError(
-            f"Layer {self.head_name!r} does not look like the head of {self.name}: it has "
-            f"{classes} rows of {size} and saw {listed(shapes) or 'nothing'}, while the logits are "
-            f"{tuple(logits.shape)}. Name the layer that maps (batch, features) to logits with "
-            f"head=…; linear layers here: {listed(linear_layers(self.model))}."
-        )
+
+@contextmanager
+def _slow_attention() -> Iterator[None]:
+    """Torch's fast path for attention runs without gradients only, and rounds differently: without
+    it, predicting and adapting give the same logits."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -156,10 +205,10 @@ def private_copy(model: nn.Module) -> nn.Module:
     with torch.inference_mode(False), torch.enable_grad():
         try:
             own = copy.deepcopy(model)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise ValueError(
-                f"{type(model).__name__} cannot be copied ({error}): it holds a tensor that was "
-                "computed from others. Keep only parameters and buffers on the model."
+                f"{type(model).__name__} cannot be copied ({error}): keep only parameters, buffers "
+                "and plain values on the model."
             ) from error
     return own.eval()
 
@@ -167,12 +216,14 @@ def private_copy(model: nn.Module) -> nn.Module:
 def choose_memory_format(model: nn.Module, wish: MemoryFormat) -> torch.memory_format:
     """channels_last for convolutional nets, by default.
 
-    Not with GroupNorm: torch's CPU kernel crashes in its backward where the layer's input is in
+    Not where a weight has five dimensions, for which there is no such format. And not with
+    GroupNorm: torch's CPU kernel crashes in its backward where the layer's input is in
     channels_last and needs no gradient, which is so for the first layer when only norms train.
     """
     if wish not in ("auto", "channels_last", "contiguous"):
         raise ValueError(f"memory_format is 'auto', 'channels_last' or 'contiguous', not {wish!r}.")
     kinds = {type(layer) for layer in model.modules()}
+    five = any(tensor.ndim > 4 for tensor in model.parameters())
     grouped = any(issubclass(kind, nn.GroupNorm) for kind in kinds)
     if wish == "channels_last" and grouped:
         raise ValueError(
@@ -180,7 +231,7 @@ def choose_memory_format(model: nn.Module, wish: MemoryFormat) -> torch.memory_f
             "'auto', which is contiguous here."
         )
     convolutional = any(issubclass(kind, nn.Conv2d) for kind in kinds)
-    if wish == "contiguous" or grouped or not convolutional:
+    if wish == "contiguous" or grouped or (wish == "auto" and (five or not convolutional)):
         return torch.contiguous_format
     return torch.channels_last
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -13,6 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 # The share of the newest batch in the average of recent statistics that `frozen()` writes out.
 RECENT = 0.1
 
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     # An InstanceNorm is a _NormBase, not a _BatchNorm: it never mixes images.
@@ -20,58 +22,52 @@ def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
 
 
 class BatchStatistics:
-    """Batch norm by the current batch, with an average of recent batches kept on the side.
+    """Layers that normalise by the current batch, with an average of recent batches on the side.
 
-    The layers' own running buffers hold that average: they start at zero and are divided by the
-    weight they have gathered when they are read, so that the source's statistics have no part in
-    it. Torch's kernel updates them in passing, at no cost.
+    The layers have no running buffers, so that train and eval mode are alike, but while a batch
+    is recorded: then they are lent buffers that start at zero, and torch's kernel averages into
+    them in passing, at no cost. Read out, an average is divided by the weight it has gathered, so
+    that neither the zeros nor the source's statistics have a part in it.
     """
 
-    def __init__(self, model: nn.Module):
-        self.layers = batch_norms(model)
-        self.source = {
-            name: (layer.running_mean, layer.running_var, layer.num_batches_tracked)
-            for name, layer in self.layers.items()
-        }
-        self.momentum = {name: layer.momentum for name, layer in self.layers.items()}
-        self.batches = torch.zeros((), dtype=torch.int64)
+    def __init__(self, layers: Mapping[str, _BatchNorm]):
+        self.layers = dict(layers)
+        self.momentum = {name: layer.momentum for name, layer in layers.items()}
+        self.source = {name: _buffers(layer) for name, layer in layers.items()}
+        self.average = {name: _zeros(layer) for name, layer in layers.items()}
+        self._tensors = [tensor for three in self.average.values() for tensor in three]
+        self._before = [tensor.clone() for tensor in self._tensors]
         for layer in self.layers.values():
-            like = next((t for t in (layer.running_mean, layer.weight) if t is not None), None)
-            device = None if like is None else like.device
-            dtype = None if like is None else like.dtype
-            for name in ("running_mean", "running_var"):
-                setattr(layer, name, torch.zeros(layer.num_features, device=device, dtype=dtype))
-            layer.num_batches_tracked = None
             layer.momentum = RECENT
-            layer.train()
-            layer.track_running_stats = False
-        self._buffers = [b for layer in self.layers.values() for b in _averages(layer)]
-        self._before = [b.clone() for b in self._buffers]
+            _by_batch(layer)
 
     def live(self) -> dict[str, Tensor]:
         """The state, by name; the tensors themselves."""
-        state = {"batches": self.batches}
-        for name, layer in self.layers.items():
-            state[f"{name}.mean"], state[f"{name}.var"] = _averages(layer)
-        return state
+        return {
+            f"{name}.{buffer}": tensor
+            for name, three in self.average.items()
+            for buffer, tensor in zip(BUFFERS, three, strict=True)
+        }
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Let the forward inside count towards the average of recent batches."""
-        for layer in self.layers.values():
+        for name, layer in self.layers.items():
+            _lend(layer, self.average[name])
             layer.track_running_stats = True
+            layer.train()
         try:
             yield
         finally:
             for layer in self.layers.values():
-                layer.track_running_stats = False
+                _by_batch(layer)
 
     def remember(self) -> None:
-        torch._foreach_copy_(self._before, self._buffers)
+        torch._foreach_copy_(self._before, self._tensors)
 
     def put_back(self) -> None:
         """Undo what was recorded since `remember`."""
-        torch._foreach_copy_(self._buffers, self._before)
+        torch._foreach_copy_(self._tensors, self._before)
 
     @contextmanager
     def from_source(self) -> Iterator[None]:
@@ -81,40 +77,55 @@ class BatchStatistics:
                 "One image alone, and the model's batch norm keeps no running statistics to serve "
                 "it: start the window with two images or more."
             )
-        own = {name: _averages(layer) for name, layer in self.layers.items()}
         for name, layer in self.layers.items():
-            mean, var, _ = self.source[name]
-            layer.running_mean, layer.running_var = mean, var
+            _lend(layer, self.source[name])
             layer.eval()
         try:
             yield
         finally:
-            for name, layer in self.layers.items():
-                layer.running_mean, layer.running_var = own[name]
-                layer.train()
+            for layer in self.layers.values():
+                _by_batch(layer)
 
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
         """Give a copy of the adapted model plain eval-mode batch norm layers."""
-        gathered = 1 - (1 - RECENT) ** int(self.batches)
         for name, layer in batch_norms(model).items():
-            mean, var, tracked = self.source[name]
-            layer.momentum = self.momentum[name]
-            layer.eval()
-            layer.track_running_stats = statistics == "stream"
-            if statistics == "batch":
-                layer.running_mean = layer.running_var = None
+            if name not in self.layers:
                 continue
-            layer.num_batches_tracked = torch.tensor(0) if tracked is None else tracked.clone()
-            if gathered:
-                for buffer in _averages(layer):
-                    buffer /= gathered
-            elif mean is not None and var is not None:
-                layer.running_mean, layer.running_var = mean.clone(), var.clone()
-            else:
-                layer.reset_running_stats()
+            layer.eval()
+            layer.momentum = self.momentum[name]
+            mean, var, count = self.average[name]
+            source_mean, source_var, tracked = self.source[name]
+            if statistics == "stream" and int(count):
+                gathered = 1 - (1 - RECENT) ** int(count)
+                new_count = count.clone() if tracked is None else tracked.clone()
+                _lend(layer, (mean / gathered, var / gathered, new_count))
+                layer.track_running_stats = True
+            elif statistics == "stream" and source_mean is not None and source_var is not None:
+                kept = (source_mean, source_var, tracked)
+                _lend(layer, tuple(None if each is None else each.clone() for each in kept))
+                layer.track_running_stats = True
 
 
-def _averages(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    return layer.running_mean, layer.running_var
+Buffers = tuple[Tensor | None, ...]
+
+
+def _buffers(layer: _BatchNorm) -> Buffers:
+    return layer.running_mean, layer.running_var, layer.num_batches_tracked
+
+
+def _zeros(layer: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
+    like = next((t for t in (layer.running_mean, layer.weight) if t is not None), torch.zeros(0))
+    mean, var = (like.new_zeros(layer.num_features) for _ in range(2))
+    return mean, var, torch.zeros((), dtype=torch.int64, device=like.device)
+
+
+def _lend(layer: _BatchNorm, buffers: Buffers) -> None:
+    for name, tensor in zip(BUFFERS, buffers, strict=True):
+        setattr(layer, name, tensor)
+
+
+def _by_batch(layer: _BatchNorm) -> None:
+    """Without running buffers, batch norm uses the batch's statistics in either mode."""
+    _lend(layer, (None, None, None))
+    layer.track_running_stats = False
+    layer.eval()

@@ -17,16 +17,14 @@ class Step:
     def __init__(self, network: Network, images: Tensor):
         self.network = network
         self.images = images
-        self._features, self.logits = network(images)
+        self._seen, self.logits = network(images)
         self._reliable: dict[float, Tensor] = {}
         self._chosen: dict[float | None, Tensor] = {}
 
-    @property
+    @cached_property
     def features(self) -> Tensor:
-        if self._features is None:
-            self.network.head  # noqa: B018 (its error says what to do)
-        assert self._features is not None
-        return self._features
+        """The input of the head."""
+        return self.network.feature(self._seen, self.logits)
 
     @cached_property
     def log_probabilities(self) -> Tensor:

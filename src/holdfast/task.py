@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from holdfast.draws import Draws
+from holdfast.guard import InputRange
 from holdfast.source import Source
 from holdfast.split import Network
 
@@ -20,12 +21,13 @@ class Task:
     parameters: Mapping[str, nn.Parameter]
     source: Source | None
     draws: Draws
+    input_range: InputRange
 
     def prototypes(self, statistics: str) -> tuple[Tensor, Tensor]:
         """Source prototypes, and which classes have one."""
         source = self._source()
         found = source.prototypes_by(self.network, statistics)
-        return found, (source.counts > 0).to(found.device)
+        return found, (source.tensors[f"counts/{statistics}"] > 0).to(found.device)
 
     def fisher(self, samples: int) -> dict[str, Tensor]:
         return self._source().fisher_of(self.network, self.parameters, samples)

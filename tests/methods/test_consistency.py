@@ -102,3 +102,12 @@ def test_strong_needs_colour():
     augment = Augment("strong", Draws(0, torch.device("cpu")))
     with pytest.raises(ValueError, match="RGB"):
         augment(torch.rand(2, 1, 8, 8))
+
+
+def test_strong_views_lie_where_the_images_lie():
+    images = torch.cat(stream(("all",) * 2))
+    draws = [Draws(0, torch.device("cpu")) for _ in range(2)]
+    plain, moved = Augment("strong", draws[0]), Augment("strong", draws[1], (-2.0, 2.0))
+    assert torch.allclose(moved(4 * images - 2), 4 * plain(images) - 2, atol=1e-4)
+    with pytest.raises(ValueError, match=r"input_range=\(low, high\)"):
+        holdfast.adapt(toy_net(), "consistency", input_range=None)

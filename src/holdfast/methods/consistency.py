@@ -50,7 +50,8 @@ class Consistency(Learner):
     def terms(self, task: Task) -> list[Term]:
         if not self.lambda_cons:
             return []
-        return [Agreement(self.lambda_cons, Augment(self.augment, task.draws))]
+        augment = Augment(self.augment, task.draws, task.input_range)
+        return [Agreement(self.lambda_cons, augment)]
 
     def always_drives(self) -> bool:
         return self.lambda_cons > 0
