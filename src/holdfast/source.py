@@ -247,8 +247,8 @@ def _batches(
     """Batches of a loader, checked, until `limit` images are seen; the last one is cut to fit."""
     seen = 0
     length = _images_in(loader)
-    known = [number for number in (limit, length) if number is not None]
-    with progress(what, min(known) if length is not None else limit) as advance:
+    total = length if limit is None or length is None else min(length, limit)
+    with progress(what, total) as advance:
         for index, batch in enumerate(loader):
             images, labels = images_and_labels(batch)
             try:

@@ -26,7 +26,7 @@ class Rdumb(Eta):
     )
     note: ClassVar[str] = (
         "A reset takes back weights, optimiser state and averages. Every batch counts towards "
-        "it, also one that led to no step."
+        f"it, also one that led to no step. {Eta.note}"
     )
 
     # RDumb's E0 is ln(1000)/2 − 1, which is 0.355 ln 1000.
