@@ -13,14 +13,12 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
 import platform
 import random
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import Any, Literal
 
 import torch
 import tyro
+from meter import milliseconds, peak_memory
 from rich.console import Console
 from step_tables import show_default, show_prototypes, show_steps, show_targets
 from torch import Tensor, nn
@@ -262,55 +261,6 @@ def bare_step(net: nn.Module, variant: str, images: Tensor) -> Callable[[], Tens
         return logits.detach()
 
     return step
-
-
-def milliseconds(run: Callable[[], Any], device: torch.device) -> float:
-    wait(device)
-    start = time.perf_counter()
-    run()
-    wait(device)
-    return 1e3 * (time.perf_counter() - start)
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def peak_memory(run: Callable[[], Any], device: torch.device) -> float:
-    """The most that torch's allocator holds at once during a step beyond what it held before it,
-    in MB. On the CPU this leaves out what oneDNN takes for itself."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        run()
-        return (torch.cuda.max_memory_allocated(device) - before) / 1e6
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with (
-        without_stderr(),
-        torch.profiler.profile(activities=activities, profile_memory=True) as profile,
-    ):
-        run()
-    # The public list of events leaves out memory that is taken inside an operator.
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    held = most = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        most = max(most, held)
-    return most / 1e6
-
-
-@contextmanager
-def without_stderr() -> Iterator[None]:
-    """Kineto writes two lines at every start, past Python's own stderr."""
-    kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 @torch.no_grad()
