@@ -2,8 +2,8 @@
 backward of the summed logits to the scale and shift of the norm layers.
 
 All contestants of a network have a turn in every round, in a new order each time, so that a machine
-that slows down slows all of them. A ratio is that of the fastest rounds; its spread is the 10th to
-90th percentile of the ratios within each round.
+that slows down slows all of them. A ratio is that of the fastest rounds; behind it stand the 10th,
+50th and 90th percentile of the ratios within each round.
 
     python benchmarks/step.py --net resnet20 --variant channels_last --rounds 20
 """
@@ -100,20 +100,21 @@ class Contestant:
 
     def over(self, other: Contestant) -> Ratio:
         each = [a / b for a, b in zip(self.milliseconds, other.milliseconds, strict=True)]
-        low, high = torch.tensor(each).quantile(torch.tensor([0.1, 0.9])).tolist()
-        return Ratio(self.fastest / other.fastest, low, high)
+        low, middle, high = torch.tensor(each).quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
+        return Ratio(self.fastest / other.fastest, middle, low, high)
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of minima, with the 10th and 90th percentile of the ratios of all rounds."""
+    """A ratio of minima, with median, 10th and 90th percentile of the ratios of all rounds."""
 
     value: float
+    middle: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f}–{self.high:.3f})"
+        return f"{self.value:.3f} ({self.low:.3f} {self.middle:.3f} {self.high:.3f})"
 
 
 Contestants = dict[str, dict[str, Contestant]]  # by variant, then by method

@@ -24,7 +24,7 @@ def show_steps(out: Console, name: str, contestants: Contestants) -> None:
         f"{name}: a step over the bare network in the same format",
         "method",
         "fastest ms",
-        "× bare (10–90 %)",
+        "× bare (10 50 90 %)",
         "steps taken",
         "peak MB",
         "peak × bare",
@@ -55,7 +55,7 @@ def show_default(out: Console, name: str, measured: Measured, default: str) -> N
     shown = table(
         f"{name}: the default ({default}) against contiguous",
         "method",
-        "times faster (10–90 %)",
+        "times faster (10 50 90 %)",
         "largest difference of logits",
         "largest logit",
     )

@@ -40,3 +40,12 @@ def _zeros(plugin: str) -> str:
 
 def uses_batch_statistics(spec: str) -> bool:
     return holdfast.compose(spec).host.selection().statistics == "batch"
+
+
+def trains_norms(spec: str) -> bool:
+    return holdfast.compose(spec).host.selection().what == "norm"
+
+
+def may_abstain(spec: str) -> bool:
+    """Whether there are batches on which it takes no step."""
+    return holdfast.compose(spec).backwards[0] == 0
