@@ -109,6 +109,14 @@ def test_bad_limits(limit):
         Source.from_loader(toy_net(), source_batches(), limit=limit)
 
 
+def test_a_model_whose_features_are_not_finite():
+    net = toy_net()
+    with torch.no_grad():
+        net.conv2.bias[0] = torch.inf
+    with pytest.raises(ValueError, match="features of the source images are NaN or Inf"):
+        toy_source(net)
+
+
 def test_fisher_images_may_come_alone():
     net = toy_net()
     alone = [images for images, _ in source_batches()]

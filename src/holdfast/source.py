@@ -74,7 +74,7 @@ class Source:
             fingerprint(model),
             {},
             head=network.head_name,
-            limit=limit,
+            limit=None if limit is None else int(limit),
             loader=loader,
             fisher=fisher,
             input_range=input_range,
@@ -190,6 +190,8 @@ class Source:
             sums.index_add_(0, labels, features.to(sums))
             counts += torch.bincount(labels, minlength=classes)
         means = sums / counts.clamp_min(1)[:, None]
+        if not bool(means.isfinite().all()):
+            raise ValueError("The model's features of the source images are NaN or Inf.")
         return {
             f"prototypes/{statistics}": means.to(torch.promote_types(network.dtype, torch.float32)),
             f"counts/{statistics}": counts,

@@ -57,7 +57,7 @@ class Eta(Learner):
     paper: ClassVar[str] = PAPER
     note: ClassVar[str] = (
         "With few classes, raise redundancy: a sure prediction has a cosine of about 1/√C to an "
-        "even mean, so that below 400 classes the default drops most images."
+        "even mean, so that with fewer than some 400 classes the default may drop most images."
     )
 
     entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
