@@ -101,6 +101,6 @@ def test_the_table_has_a_row_for_each_method():
     assert head.split()[:4] == ["method", "kind", "trains", "needs"]
     by_name = {row.split()[0]: row for row in rows}
     assert by_name.keys() == holdfast.methods().keys()
-    assert by_name["debias"].split()[1] == "plug-in" and by_name["eata"].split()[1] == "host"
+    assert by_name["debias"].split()[1] == "plug-in," and by_name["eata"].split()[1] == "host"
     assert "prototypes" in by_name["debias"] and "0 to 1" in by_name["debias"]
     assert by_name["tent"].endswith(card("tent").parts[0].sentence)

@@ -119,9 +119,7 @@ def state_of(adapter: holdfast.Adapter) -> dict[str, Tensor]:
     """All that changes along a stream."""
     state = {name: tensor.clone() for name, tensor in adapter._live().items()}
     state["draws"] = adapter._draws.state
-    if adapter._window is not None:
-        state["window"] = adapter._window.clone()
-    return state
+    return state | {name: tensor.clone() for name, tensor in adapter._held().items()}
 
 
 def assert_same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:

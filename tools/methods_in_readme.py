@@ -17,9 +17,8 @@ def with_table(text: str) -> str:
     rows = ["| method | kind | what it does | needs of the source |", "|---|---|---|---|"]
     for name, method in holdfast.methods().items():
         one = card(name)
-        kind = "plug-in, or alone" if method.plugin else "host"
         needs = " and ".join(one.needs) or "–"
-        rows.append(f"| `{name}` | {kind} | {one.parts[0].sentence} | {needs} |")
+        rows.append(f"| `{name}` | {method.kind()} | {one.parts[0].sentence} | {needs} |")
     return BLOCK.sub(lambda _: "\n".join(rows) + "\n", text)
 
 

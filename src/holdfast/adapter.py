@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +20,22 @@ from holdfast.draws import Draws
 from holdfast.export import export
 from holdfast.guard import Watch, check_images
 from holdfast.last import Last, inspect
-from holdfast.learn import PlainStep, Proposal
+from holdfast.learn import Proposal
 from holdfast.options import Options
+from holdfast.predict import Predicted
 from holdfast.source import Source
 from holdfast.spec import Composition
 from holdfast.split import Network, fingerprint
-from holdfast.statistics import BatchStatistics, batch_norms
 from holdfast.step import Step
 from holdfast.task import Task
 
 KIND = "an adapter state"
 
 # The parts of the state that a collapse or a reset rule takes back; the rest only observes.
-LEARNT = ("model/", "optimizer/", "terms/")
+LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/")
 
+
+HELD = ("window", "memory/")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +50,14 @@ def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
 
     return locked
+
+
+class Before(NamedTuple):
+    """What was before a batch: the random state, and all the rest where steps are taken at once."""
+
+    draws: Tensor
+    live: Mapping[str, Tensor] = {}
+    held: Mapping[str, Tensor] = {}
 
 
 class Adapter:
@@ -74,13 +84,7 @@ class Adapter:
             )
         # What is made here must be able to train, whatever mode the caller is in.
         with torch.inference_mode(False), torch.enable_grad():
-            self.network = Network(
-                model,
-                head=options.head,
-                memory_format=options.memory_format,
-                compile=options.compile,
-            )
-            self._fill_slots()
+            self._fill_slots(model)
             self._watch = Watch(self.network.classes) if self.network.head_name else None
             self._batches = torch.zeros((), dtype=torch.int64)
             self._window: Tensor | None = None
@@ -92,26 +96,42 @@ class Adapter:
     def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
         raise TypeError("An adapter cannot be deep-copied: save() it and holdfast.load() it.")
 
-    def _fill_slots(self) -> None:
-        host = self.method.host
+    def _fill_slots(self, model: nn.Module) -> None:
+        def fresh() -> Network:
+            return Network(
+                model,
+                head=self.options.head,
+                memory_format=self.options.memory_format,
+                compile=self.options.compile,
+            )
+
+        host, methods = self.method.host, self.method.methods
+        self.network = fresh()
         selection = host.selection()
-        self._parameters = selection.parameters(self.network, host.name)
-        by_batch = {
-            name: layer
-            for name, layer in batch_norms(self.network.model).items()
-            if selection.statistics == "batch" or layer.running_mean is None
-        }
-        self._statistics = BatchStatistics(by_batch) if by_batch else None
-        if self._statistics is not None:
-            self.network.before_retry = self._statistics.put_back
+        chosen = selection.parameters(self.network, host.name)
+        self.network.normalise(selection.statistics, selection.momentum)
         self._draws = Draws(self.options.seed, self.network.device)
-        task = Task(
-            self.network, self._parameters, self.source, self._draws, self.options.input_range
+        self._task = Task(
+            self.network,
+            chosen,
+            selection,
+            self.source,
+            self._draws,
+            self.options.input_range,
+            fresh,
         )
-        self._terms = [term for one in self.method.methods for term in one.terms(task)]
-        self._upkeep = [rule for one in self.method.methods for rule in one.upkeep(task)]
-        descent = host.learning()
-        self._learn = None if descent is None else PlainStep(descent, self._parameters)
+        self._terms = [term for one in methods for term in one.terms(self._task)]
+        self._prediction = host.prediction(self._task)
+        self._upkeep = [rule for one in methods for rule in one.upkeep(self._task)]
+        # A term may have parts that train along, such as a projector.
+        extra = {
+            f"{term.label}.{name}": parameter
+            for term in self._terms
+            for name, parameter in term.named_parameters()
+        }
+        self._learn = host.learning(self._task, {**chosen, **extra})
+        for one in methods:
+            one.prepare(self._task, self._learn)
 
     @property
     def model(self) -> nn.Module:
@@ -125,23 +145,26 @@ class Adapter:
         """Logits of the images; then the model has adapted to them."""
         start = time.perf_counter()
         with torch.inference_mode(False), self._full_precision():
-            draws = self._begin()
+            before = self._begin()
             try:
                 batch, newest = self._admit(images)
                 recent = self._recent(batch)
-                step, proposal = self._look(batch)
-                found = inspect(step, proposal)
+                step, predicted, proposal = self._look(batch)
+                found = inspect(predicted.logits, proposal)
             except BaseException as error:
-                self._undo(draws)
+                self._undo(before)
                 self.last = Last(batch=int(self._batches), refused=str(error))
                 raise
-            collapsed = False
             if found.problem is None:
-                self._commit(step, proposal)
+                self._commit(predicted, proposal)
                 self._window = recent
-                collapsed = self._collapsed(step, newest)
             else:
-                self._undo(draws)
+                self._undo(before)
+            logits = predicted.logits
+            if self._prediction.after:
+                logits = self._predict(batch)
+            logits = logits.detach()[-newest:]
+            collapsed = found.problem is None and self._collapsed(logits)
         self.last = Last(
             batch=int(self._batches),
             losses=found.losses,
@@ -152,20 +175,33 @@ class Adapter:
             refused=found.problem,
             collapsed=collapsed,
             rolled_back=collapsed and self.options.rollback,
-            forwards=self.network.forwards,
+            forwards=sum(network.forwards for network in self._networks),
             backwards=proposal.backwards,
             seconds=time.perf_counter() - start,
         )
         self._warn()
-        return step.logits.detach()[-newest:]
+        return logits
 
     @_one_at_a_time
     def predict(self, images: Tensor) -> Tensor:
-        """What `adapter(images)` would return, with no change to anything."""
-        with torch.inference_mode(False), torch.no_grad(), self._full_precision():
+        """What `adapter(images)` would return before any update, with no change to anything."""
+        draws = self._draws.state
+        with torch.inference_mode(False), self._full_precision():
             batch, newest = self._admit(images)
-            with self._normalising(batch):
-                return Step(self.network, batch).logits[-newest:]
+            try:
+                return self._predict(batch)[-newest:]
+            finally:
+                self._draws.state = draws
+
+    @torch.no_grad()
+    def _predict(self, batch: Tensor) -> Tensor:
+        logits: Tensor = self._prediction(Step(self.network, batch)).logits
+        return logits
+
+    @property
+    def _networks(self) -> list[Network]:
+        """The network that adapts, and those beside it."""
+        return [self.network, *self._task.companions]
 
     def _full_precision(self) -> AbstractContextManager[Any]:
         """Forwards run in the precision asked for, or the caller's autocast; all else in full."""
@@ -175,7 +211,8 @@ class Adapter:
             precision = getattr(torch, self.options.precision)
         elif torch.is_autocast_enabled(kind):
             precision = torch.get_autocast_dtype(kind)
-        self.network.precision = precision
+        for network in self._networks:
+            network.precision = precision
         return torch.autocast(kind, enabled=False)
 
     def _admit(self, images: Tensor) -> tuple[Tensor, int]:
@@ -192,7 +229,7 @@ class Adapter:
             batch = torch.cat([self._window, batch])
         if self.options.window is not None:
             batch = self.network.prepare(batch[-max(self.options.window, newest) :])
-        elif len(batch) == 1 and self._statistics is not None:
+        elif len(batch) == 1 and self.network.by_batch:
             raise ValueError(
                 f"A batch of one image: {self.method.names} normalises by batch statistics, and "
                 "one image has none. Pass window=W to adapt(), to normalise and learn over the "
@@ -205,52 +242,65 @@ class Adapter:
         size = self.options.window
         return None if size is None else batch[1 - size :].clone()
 
-    def _normalising(self, batch: Tensor, record: bool = False) -> AbstractContextManager[None]:
-        """By the batch; but the first image of a window, alone, by the source's statistics."""
-        if self._statistics is None:
-            return nullcontext()
-        if len(batch) == 1:
-            return self._statistics.from_source()
-        return self._statistics.recording() if record else nullcontext()
+    def _begin(self) -> Before:
+        for network in self._networks:
+            network.forwards = 0
+            if network.statistics is not None:
+                network.statistics.remember()
+        if self._learn is None or not self._learn.at_once:
+            return Before(self._draws.state)
+        return Before(self._draws.state, _clones(self._live()), self._learn.held())
 
-    def _begin(self) -> Tensor:
-        self.network.forwards = 0
-        if self._statistics is not None:
-            self._statistics.remember()
-        return self._draws.state
-
-    def _undo(self, draws: Tensor) -> None:
+    def _undo(self, before: Before) -> None:
         """Leave the state as it was at `_begin`."""
-        self._draws.state = draws
-        if self._statistics is not None:
-            self._statistics.put_back()
+        self._draws.state = before.draws
+        for network in self._networks:
+            if network.statistics is not None:
+                network.statistics.put_back()
         if self._learn is not None:
             self._learn.clear()
+            if self._learn.at_once:
+                self._write(before.live)
+                self._learn.hold(before.held)
 
-    def _look(self, batch: Tensor) -> tuple[Step, Proposal]:
-        """One forward, and what there is to learn from it."""
-        lone = self._statistics is not None and len(batch) == 1
+    def _look(self, batch: Tensor) -> tuple[Step, Predicted, Proposal]:
+        """What is predicted, and what there is to learn from the batch."""
+        lone = len(batch) == 1 and self.network.by_batch
         learn = None if lone else self._learn
-        with torch.set_grad_enabled(learn is not None):
-            with self._normalising(batch, record=True):
-                step = Step(self.network, batch)
-            return step, Proposal() if learn is None else learn.propose(step, self._terms)
+        step = Step(self.network, batch, learning=learn is not None, record=True)
+        with torch.no_grad():
+            # What is predicted after the update is not known yet, but whether logits are finite.
+            if self._prediction.after:
+                predicted = Predicted(step.logits.detach())
+            else:
+                predicted = step.once(self._prediction.forward)
+        if lone:
+            return step, Predicted(predicted.logits), Proposal()
+        with torch.enable_grad():
+            return (
+                step,
+                predicted,
+                Proposal() if learn is None else learn.propose(step, self._terms),
+            )
 
     @torch.no_grad()
-    def _commit(self, step: Step, proposal: Proposal) -> None:
-        for commit in proposal.commits:
-            commit()
-        if self._learn is not None and proposal.gradient_norm is not None:
+    def _commit(self, predicted: Predicted, proposal: Proposal) -> None:
+        for commit in (*proposal.commits, predicted.commit):
+            if commit is not None:
+                commit()
+        stepped = self._learn is not None and proposal.gradient_norm is not None
+        if self._learn is not None and stepped:
             self._learn.apply()
         self._batches += 1
         for rule in self._upkeep:
-            rule(self)
+            if stepped or rule.after == "batch":
+                rule(self, proposal)
 
-    def _collapsed(self, step: Step, newest: int) -> bool:
+    def _collapsed(self, logits: Tensor) -> bool:
         """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
-        if self._watch is None or self._learn is None or not self._watch.fits(step.logits):
+        if self._watch is None or self._learn is None or not self._watch.fits(logits):
             return False
-        if not self._watch(step.labels[-newest:]):
+        if not self._watch(logits.argmax(1)):
             if self.options.rollback and self._watch.settled():
                 self._healthy, self._latest = self._latest, _clones(_learnt(self._live()))
             return False
@@ -286,12 +336,16 @@ class Adapter:
         self._write(self._fresh)
         self._draws.state = Draws(self.options.seed, self.network.device).state
         self._set_aside(_learnt(self._fresh))
-        self._window = None
+        self._hold({})
         self.last = Last()
 
-    def forget(self) -> None:
-        """Take back what was learnt: weights, optimiser, averages. Counters go on."""
-        self._write(_learnt(self._fresh))
+    def forget(self, *, optimizer: bool = True) -> None:
+        """Take back what was learnt: weights, averages, the optimiser's state too if not told
+        otherwise. Counters go on."""
+        learnt = _learnt(self._fresh)
+        if not optimizer:
+            learnt = {n: t for n, t in learnt.items() if not n.startswith("optimizer/")}
+        self._write(learnt)
 
     @_one_at_a_time
     def save(self, path: str | Path) -> None:
@@ -303,15 +357,13 @@ class Adapter:
             "head": self.network.head_name,
             "fisher_samples": None if self.source is None else self.source.fisher_samples,
         }
-        tensors = {**self._live(), "draws": self._draws.state}
-        if self._window is not None:
-            tensors["window"] = self._window
+        tensors = {**self._live(), **self._held(), "draws": self._draws.state}
         if self.options.rollback:
             tensors |= {f"healthy/{name}": value for name, value in self._healthy.items()}
             # A copy, since the two may be one, and a file holds no tensor twice.
             tensors |= {f"latest/{name}": value.clone() for name, value in self._latest.items()}
-        if self.source is not None and self.method.needs:
-            wanted = ("counts/", *self.method.needs)
+        if self.source is not None and self._task.taken:
+            wanted = tuple(self._task.taken)
             kept = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}
             tensors |= {f"source/{name}": value for name, value in kept.items()}
         files.write(path, KIND, header, tensors)
@@ -320,8 +372,7 @@ class Adapter:
         """Take over the state in the tensors of a saved file."""
         self._write({name: tensors[name] for name in self._live()})
         self._draws.state = tensors["draws"]
-        window = tensors.get("window")
-        self._window = None if window is None else self.network.prepare(window)
+        self._hold({name: tensors[name] for name in tensors if name.startswith(HELD)})
         if self.options.rollback:
             self._healthy = files.under("healthy/", tensors)
             self._latest = files.under("latest/", tensors)
@@ -329,17 +380,37 @@ class Adapter:
     def _live(self) -> dict[str, Tensor]:
         """Every tensor that changes along a stream, by name; the tensors themselves."""
         state: dict[str, Tensor] = {"batches": self._batches}
-        state |= {f"model/{name}": p.detach() for name, p in self._parameters.items()}
         parts: dict[str, Mapping[str, Tensor]] = {
+            "model": self._task.parameters,
             "optimizer": self._learn.live() if self._learn else {},
-            "statistics": self._statistics.live() if self._statistics else {},
             "watch": self._watch.state_dict() if self._watch else {},
+            "prediction": self._prediction.state_dict(),
         }
         parts |= {f"terms/{term.label}": term.state_dict() for term in self._terms}
         parts |= {f"upkeep/{i}": rule.state_dict() for i, rule in enumerate(self._upkeep)}
+        if "teacher" in vars(self._task):  # only if a slot asked for one
+            parts["teacher"] = self._task.teacher.parameters
+        for index, network in enumerate(self._networks):
+            if network.statistics is not None:
+                # Where predictions depend on them, statistics are a part of what was learnt.
+                kind = "model/statistics" if network.statistics.learnt else "statistics"
+                parts[f"{kind}/{index}"] = network.statistics.live()
         for part, tensors in parts.items():
-            state |= {f"{part}/{name}": tensor for name, tensor in tensors.items()}
+            state |= {f"{part}/{name}": tensor.detach() for name, tensor in tensors.items()}
         return state
+
+    def _held(self) -> dict[str, Tensor]:
+        """What else is kept along a stream, of a size that is not known before it: images."""
+        held = {} if self._window is None else {"window": self._window}
+        if self._learn is not None:
+            held |= {f"memory/{name}": tensor for name, tensor in self._learn.held().items()}
+        return held
+
+    def _hold(self, held: Mapping[str, Tensor]) -> None:
+        window = held.get("window")
+        self._window = None if window is None else self.network.prepare(window)
+        if self._learn is not None:
+            self._learn.hold(files.under("memory/", held))
 
     @torch.no_grad()
     def _write(self, state: Mapping[str, Tensor]) -> None:
@@ -361,7 +432,7 @@ class Adapter:
         batches of the loader `calibrate`. With statistics="batch" they normalise each batch by
         itself, as `predict` does, exactly so in the same precision and memory format.
         """
-        return export(self.network, self._statistics, self.options, calibrate, statistics)
+        return export(self._prediction, self.options, calibrate, statistics)
 
 
 def _clones(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

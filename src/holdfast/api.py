@@ -72,13 +72,22 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
         )
     held = files.under("source/", tensors)
-    if held:
+    method = compose(header["method"])
+    if source is not None:
+        source.check_model(model_hash)
+        source = source.holding(held, header["fisher_samples"])
+    elif held:
         source = Source(
             model_hash, held, head=header["head"], fisher_samples=header["fisher_samples"]
+        )
+    if "replay" in method.needs and (source is None or not source.has_loader):
+        raise ValueError(
+            f"{method.names} replays source images, which {path} does not hold: pass "
+            "source=holdfast.Source.load(path, loader=…), or the source given to adapt()."
         )
     options = header["options"]
     if options["input_range"] is not None:
         options["input_range"] = tuple(options["input_range"])
-    adapter = Adapter(model, compose(header["method"]), source, Options(**options))
+    adapter = Adapter(model, method, source, Options(**options))
     adapter.restore(tensors)
     return adapter

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.method import Method, Value
+from holdfast.method import Company, Method, Origin, Value
 from holdfast.spec import compose, methods, parse
 from holdfast.terminal import as_text, columns, facts
-
-Origin = Literal["written", "alone", "preset", "default"]
 
 TRAINS = {
     "nothing": "nothing",
@@ -76,6 +72,7 @@ class Card:
     predicts: str
     forwards: str
     backwards: str
+    memory: str
     parts: tuple[Part, ...]
 
     def __str__(self) -> str:
@@ -89,6 +86,7 @@ class Card:
             "predicts": self.predicts,
             "forwards a batch": self.forwards,
             "backwards a batch": self.backwards,
+            "memory": self.memory,
         }
         return Group(Text(self.name, "bold"), facts(named), *self.parts)
 
@@ -100,26 +98,28 @@ def card(spec: str, preset: str | None = None) -> Card:
     return Card(
         name=method.names,
         preset=preset,
-        trains=TRAINS[host.selection().what],
+        trains=TRAINS[host.selection().what] + host.trains_also,
         needs=method.needs,
-        predicts=host.predicts,
+        predicts=host.predicting(),
         forwards=_range(method.forwards),
         backwards=_range(method.backwards),
+        memory="; ".join(dict.fromkeys(one.memory for one in method.methods)),
         parts=tuple(
-            _part(resolved, written, preset, alone=host.plugin, plugged=resolved is not host)
-            for resolved, written in zip(method.methods, parse(spec), strict=True)
+            _part(resolved, written, company)
+            for resolved, written, company in zip(
+                method.methods, parse(spec), method.company, strict=True
+            )
         ),
     )
 
 
-def _part(
-    resolved: Method, written: Method, preset: str | None, *, alone: bool, plugged: bool
-) -> Part:
+def _part(resolved: Method, written: Method, company: Company) -> Part:
+    origins = written.origins(company)
     sentence, _, equation = (inspect.getdoc(type(resolved)) or "").partition("\n\n")
-    role = "plug-in" if resolved.plugin else "host"
+    role = "host" if company.host is None else "plug-in"
     return Part(
         name=resolved.name,
-        role=role if plugged or not resolved.plugin else f"{role}, here its own host",
+        role=role if resolved.standalone or role == "plug-in" else "plug-in, here its own host",
         sentence=" ".join(sentence.split()),
         equation=equation,
         paper=resolved.paper,
@@ -128,7 +128,7 @@ def _part(
             Entry(
                 one.name,
                 resolved.given[one.name],
-                _origin(one.name, resolved, written, preset, alone),
+                next(origin for origin, values in origins.items() if one.name in values),
                 one.meaning,
                 one.admits(),
             )
@@ -136,19 +136,6 @@ def _part(
             if one.name in resolved.given
         ),
     )
-
-
-def _origin(
-    name: str, resolved: Method, written: Method, preset: str | None, alone: bool
-) -> Origin:
-    """Where a value comes from: the first that holds, in the order of `Method.resolved`."""
-    origins: dict[Origin, Mapping[str, Value]] = {
-        "written": written.given,
-        "alone": resolved.alone if alone else {},
-        "preset": resolved.presets.get(preset or "", {}),
-        "default": {one.name: one.default for one in resolved.settings()},
-    }
-    return next(origin for origin, values in origins.items() if name in values)
 
 
 def _range(fewest_and_most: tuple[int, int]) -> str:
@@ -164,7 +151,7 @@ def methods_table() -> Table:
         one = card(name)
         cells = (
             name,
-            "plug-in" if method.plugin else "host",
+            method.kind(),
             one.trains,
             ", ".join(one.needs) or "nothing",
             one.forwards,

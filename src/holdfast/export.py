@@ -9,31 +9,35 @@ import torch
 from torch import nn
 
 from holdfast.guard import InputRange, check_images
+from holdfast.loaders import images_and_labels
 from holdfast.options import Options
-from holdfast.source import images_and_labels
+from holdfast.predict import Prediction
 from holdfast.split import Network
-from holdfast.statistics import BatchStatistics, batch_norms
+from holdfast.statistics import batch_norms
 
 
 def export(
-    network: Network,
-    averages: BatchStatistics | None,
+    prediction: Prediction,
     options: Options,
     calibrate: Iterable[Any] | None,
     statistics: Literal["stream", "batch"],
 ) -> nn.Module:
-    """A copy of the network as it is, in eval mode; see `Adapter.frozen`."""
+    """What predicts now, as a plain module in eval mode; see `Adapter.frozen`."""
     if statistics not in ("stream", "batch"):
         raise ValueError(f"statistics is 'stream' or 'batch', not {statistics!r}.")
     if calibrate is not None and statistics == "batch":
         raise ValueError("calibrate=… sets running statistics: leave statistics='batch' out.")
-    with torch.inference_mode(False), torch.no_grad():
+
+    def plain(network: Network) -> nn.Module:
         model = network.plain_model().requires_grad_(False)
-        if averages is not None:
-            averages.write_into(model, statistics)
+        if network.statistics is not None:
+            network.statistics.write_into(model, statistics)
         if calibrate is not None:
             _calibrate(model, network, calibrate, options.input_range)
-    return model
+        return model
+
+    with torch.inference_mode(False), torch.no_grad():
+        return prediction.module(plain, statistics == "batch").eval()
 
 
 def _calibrate(

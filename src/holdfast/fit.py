@@ -38,8 +38,8 @@ class _Wanted(Exception):  # noqa: N818 (a signal, not an error)
 class _Held(Source):
     """A source that gives what it holds and makes nothing, which may take long."""
 
-    def _pass(self, loader: Iterable[Any] | None, what: str) -> NoReturn:
-        super()._pass(loader, what)
+    def _pass(self, loader: Iterable[Any] | None, what: str, *, again: bool = False) -> NoReturn:
+        super()._pass(loader, what, again=again)
         raise _Wanted
 
 
@@ -67,7 +67,7 @@ def try_method(
             remarks.append(f"needs source {needs}: pass {call}")
         else:
             remarks.append(f"adapt() will first make {needs} from the source's loader")
-    if selection.statistics == "batch" and has_batch_norm:
+    if selection.statistics in ("batch", "running") and has_batch_norm:
         if batch_size == 1:
             text = "needs window=W: one image has no batch statistics, the last W images have"
             return Fit(False, (text, *remarks))

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from holdfast.learn import Proposal
-from holdfast.step import Step
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Inspection(NamedTuple):
     problem: str | None
 
 
-def inspect(step: Step, proposal: Proposal) -> Inspection:
-    named = {"logits": step.logits.detach().abs().amax(), **proposal.losses}
+def inspect(logits: Tensor, proposal: Proposal) -> Inspection:
+    named = {"logits": logits.detach().abs().amax(), **proposal.losses}
     if proposal.gradient_norm is not None:
         named["gradient norm"] = proposal.gradient_norm.to(named["logits"])
     # All at once: on a GPU every number that is looked at waits for the device.

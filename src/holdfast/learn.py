@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -52,7 +53,37 @@ class Proposal:
     backwards: int = 0
 
 
-class PlainStep:
+class Learn(ABC):
+    """Turns what terms say of a batch into a step."""
+
+    # Whether steps are taken while proposing, so that the adapter has to keep what was before.
+    at_once = False
+
+    @abstractmethod
+    def live(self) -> dict[str, Tensor]:
+        """The state, by name; the tensors themselves."""
+
+    def held(self) -> dict[str, Tensor]:
+        """State whose size is not known beforehand, by name."""
+        return {}
+
+    def hold(self, held: Mapping[str, Tensor]) -> None:  # noqa: B027 (most hold nothing)
+        """Take back what `held` gave."""
+
+    @abstractmethod
+    def propose(self, step: Step, terms: list[Term]) -> Proposal:
+        """Losses and gradients."""
+
+    @abstractmethod
+    def apply(self) -> None:
+        """Take the step that was proposed."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Drop the gradients."""
+
+
+class PlainStep(Learn):
     """One backward of the weighted sum of all terms, one step of the optimiser."""
 
     def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter]):
@@ -62,7 +93,6 @@ class PlainStep:
             self.optimizer.state[parameter] = _first_state(descent, parameter)
 
     def live(self) -> dict[str, Tensor]:
-        """The optimiser's state, by name; the tensors themselves."""
         return {
             f"{name}.{key}": value
             for name, parameter in self.parameters.items()
@@ -70,7 +100,7 @@ class PlainStep:
         }
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
-        """Losses and gradients. Without a term that drives there is no gradient, and no step."""
+        """Without a term that drives there is no gradient, and no step."""
         proposal = Proposal()
         total: Tensor | None = None
         for term in sorted(terms, key=lambda term: not term.drives):

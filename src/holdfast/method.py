@@ -10,7 +10,10 @@ from functools import cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from holdfast.learn import Descent
+from torch import nn
+
+from holdfast.learn import Descent, Learn, PlainStep
+from holdfast.predict import Prediction, Student
 from holdfast.select import Select
 
 if TYPE_CHECKING:
@@ -89,25 +92,55 @@ class Setting:
         return math.isfinite(value) and low <= value <= high
 
 
+Origin = Literal["written", "plug-in", "host", "alone", "preset", "default"]
+
+
+@dataclass(frozen=True)
+class Company:
+    """Where a method stands: on which host, with which plug-ins, under which preset.
+
+    alone: no method in its own right is there, only plug-ins.
+    """
+
+    preset: str | None = None
+    host: str | None = None
+    plugins: tuple[Method, ...] = ()
+    alone: bool = False
+
+
+ALONE = Company()
+
+
 @dataclass(frozen=True)
 class Method:
     """Base of all methods: a subclass names its settings and fills the slots it needs.
 
-    A setting left at None is resolved on composition: what is written out wins, then what holds
-    for a plug-in that is its own host (`alone`), then the preset, then the default.
+    A setting left at None is resolved on composition: what is written out wins, then what a
+    plug-in replaces, then what holds on this host or for a plug-in that is its own host, then the
+    preset, then the default.
     """
 
     name: ClassVar[str]
     paper: ClassVar[str]
     predicts: ClassVar[str] = "the adapted network's logits, before the update"
+    trains_also: ClassVar[str] = ""
     note: ClassVar[str] = ""
+    # What it keeps beside the network and its activations.
+    memory: ClassVar[str] = "nothing beside the network"
+    # May follow a host; and is a method in its own right, not only something to add to one.
     plugin: ClassVar[bool] = False
+    standalone: ClassVar[bool] = True
     learns: ClassVar[bool] = False
-    # The fewest and the most forwards a batch takes, without those that terms add.
-    forwards: ClassVar[tuple[int, int]] = (1, 1)
+    # Without a gradient the optimiser still steps, so that momentum moves weights.
+    coasts: ClassVar[bool] = False
     backwards: ClassVar[int] = 0
     presets: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
+    # Values for a plug-in that is its own host.
     alone: ClassVar[Mapping[str, Value]] = {}
+    # Values of its own on a certain host, whatever the preset (None) or with one.
+    on: ClassVar[Mapping[tuple[str, str | None], Mapping[str, Value]]] = {}
+    # Settings of a certain host that it replaces, while it acts.
+    replaces: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
 
     def __post_init__(self) -> None:
         for one in self.settings():
@@ -131,17 +164,45 @@ class Method:
         values = {one.name: getattr(self, one.name) for one in self.settings()}
         return {name: value for name, value in values.items() if value is not None}
 
-    def resolved(
-        self, preset: str | None = None, *, alone: bool = False, plugged: bool = False
-    ) -> Self:
-        """With every setting filled in; `plugged` into a host, all but those of the host."""
-        values: dict[str, Value] = {one.name: one.default for one in self.settings()}
-        values.update(self.presets.get(preset or "", {}))
-        values.update(self.alone if alone else {})
-        if plugged:
+    def resolved(self, company: Company = ALONE) -> Self:
+        """With every setting filled in; a plug-in on a host, all but those of the host."""
+        values: dict[str, Value] = {}
+        for origin in reversed(self.origins(company).values()):
+            values |= origin
+        if company.host is not None:
             values = {name: value for name, value in values.items() if name not in HOST_SETTINGS}
-        values.update(self.given)
         return replace(self, **values)
+
+    def origins(self, company: Company) -> dict[Origin, Mapping[str, Value]]:
+        """Where values come from, what wins first."""
+        host = company.host
+        replaced = {n: v for one in company.plugins for n, v in one.replaced(self.name).items()}
+        on_host = {
+            **self.on.get((host or "", None), {}),
+            **self.on.get((host or "", company.preset), {}),
+        }
+        return {
+            "written": self.given,
+            "plug-in": replaced if host is None else {},
+            "host": on_host,
+            "alone": self.alone if company.alone else {},
+            "preset": self.presets.get(company.preset or "", {}),
+            "default": {one.name: one.default for one in self.settings()},
+        }
+
+    @classmethod
+    def kind(cls) -> str:
+        if not cls.plugin:
+            return "host"
+        return "host or plug-in" if cls.standalone else "plug-in, or alone"
+
+    def replaced(self, host: str) -> Mapping[str, Value]:
+        """What it replaces of this host."""
+        return self.replaces.get(host, {}) if self.acts() else {}
+
+    def acts(self) -> bool:
+        """Whether it does anything: a plug-in whose weights are all 0 does not."""
+        return True
 
     def __str__(self) -> str:
         written = ",".join(f"{name}={_write(value)}" for name, value in self.given.items())
@@ -157,17 +218,36 @@ class Method:
         """What is minimised. A term of weight 0 is left out."""
         return []
 
-    def learning(self) -> Descent | None:
-        """How a step is taken; None: never."""
+    def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> Learn | None:
+        """How a step is taken, on all that trains; None: never."""
         return None
+
+    def prediction(self, task: Task) -> Prediction:
+        """Which logits leave."""
+        return Student(task.network)
 
     def upkeep(self, task: Task) -> list[Upkeep]:
         """What follows a batch."""
         return []
 
+    def prepare(self, task: Task, learn: Learn | None) -> None:
+        """What is done once, before the stream."""
+
+    def predicting(self) -> str:
+        """Which logits leave, in words."""
+        return self.predicts
+
     def needs(self) -> tuple[str, ...]:
-        """What it takes from a Source: "prototypes", "fisher"."""
+        """What it takes from a Source: "prototypes", "fisher", "gaussians", "replay", "warm-up"."""
         return ()
+
+    def forwards(self) -> tuple[int, int]:
+        """The fewest and the most forwards a batch takes, without those that plug-ins add."""
+        return 1, 1
+
+    def passes(self) -> tuple[int, int]:
+        """How often, at least and at most, terms are asked of a batch."""
+        return 1, 1
 
     def always_drives(self) -> bool:
         """Whether some term of it makes a step happen on every batch."""
@@ -196,12 +276,24 @@ class Learner(Method):
     def selection(self) -> Select:
         return Select(self.select, "batch")
 
-    def learning(self) -> Descent:
+    def resolved(self, company: Company = ALONE) -> Self:
+        found = super().resolved(company)
+        if self.nesterov is None and found.nesterov and not found.may_use_nesterov():
+            return replace(found, nesterov=False)
+        return found
+
+    def may_use_nesterov(self) -> bool:
+        return self.optimizer == "sgd" and self.momentum != 0
+
+    def descent(self) -> Descent:
         return Descent(self.lr, self.momentum, self.optimizer, self.nesterov)
+
+    def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> Learn:
+        return PlainStep(self.descent(), parameters)
 
 
 # A plug-in has these too, for when it is its own host.
-HOST_SETTINGS = frozenset(one.name for one in fields(Learner))
+HOST_SETTINGS = frozenset(one.name for one in fields(Learner)) | {"predict"}
 
 
 def _write(value: Value) -> str:

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from holdfast.split import Network
-from holdfast.statistics import batch_norms
+from holdfast.statistics import Normalising, batch_norms
 
 NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -21,17 +21,33 @@ def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 @dataclass(frozen=True)
 class Select:
-    """Which parameters train, and by which statistics batch norm normalises."""
+    """Which parameters train, and by which statistics batch norm normalises.
+
+    momentum: the share of a new batch in statistics that run along.
+    exclude: norm layers whose name contains one of these words, parted by |, do not train.
+    renews: batch norm is all that adapts, so that there has to be some.
+    """
 
     what: Literal["nothing", "norm", "body", "all"]
-    statistics: Literal["source", "batch"]
+    statistics: Normalising
+    momentum: float = 0.1
+    exclude: str = ""
+    renews: bool = False
 
     def parameters(self, network: Network, method: str) -> dict[str, nn.Parameter]:
         """The parameters that train, by name. They alone require a gradient from now on."""
         model = network.model
         model.requires_grad_(False)
         if self.what == "norm":
-            of_norms = {id(p) for layer in norm_layers(model).values() for p in layer.parameters()}
+            layers = norm_layers(model).items()
+            left_out = [word for word in self.exclude.split("|") if word]
+            kept = [layer for name, layer in layers if not any(word in name for word in left_out)]
+            if layers and not kept:
+                raise ValueError(
+                    f"exclude={self.exclude} leaves {method} no norm layer of {network.name} to "
+                    "train: name fewer layers, or exclude=none."
+                )
+            of_norms = {id(p) for layer in kept for p in layer.parameters()}
             chosen = {name: p for name, p in model.named_parameters() if id(p) in of_norms}
             if not chosen:
                 raise ValueError(
@@ -39,7 +55,7 @@ class Select:
                     "shift: choose select=all (or select=body), or a net with normalisation."
                 )
         elif self.what == "nothing":
-            if self.statistics == "batch" and not batch_norms(model):
+            if self.renews and not batch_norms(model):
                 raise ValueError(
                     f"{method} renews the statistics of batch norm, but {network.name} has no "
                     "batch norm layer: nothing would change. Use frozen, or a method that trains."

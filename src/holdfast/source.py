@@ -1,9 +1,10 @@
-"""What is known before the stream: class prototypes and Fisher information of the source."""
+"""What is known before the stream: prototypes, Fisher information, Gaussians, images to replay."""
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import files
-from holdfast.guard import InputRange, check_images
-from holdfast.progress import progress
-from holdfast.split import Network, at_least_float32, fingerprint
-from holdfast.statistics import BatchStatistics, batch_norms
+from holdfast.gaussians import Gaussians, gather_gaussians
+from holdfast.guard import InputRange
+from holdfast.loaders import Replay, check_labels, checked_batches
+from holdfast.split import Network, at_least_float32, fingerprint, tensor_hash
+from holdfast.statistics import batch_norms
 from holdfast.step import Step
 from holdfast.words import listed
 
 KIND = "a source"
-STATISTICS = ("source", "batch")
+WORK = "unfinished work on a source"
 
 
 class Source:
@@ -40,6 +42,7 @@ class Source:
         loader: Iterable[Any] | None = None,
         fisher: Iterable[Any] | None = None,
         input_range: InputRange = (0.0, 1.0),
+        cache: str | Path | None = None,
     ):
         self.model_hash = model_hash
         self.tensors = dict(tensors)
@@ -49,6 +52,7 @@ class Source:
         self.input_range = input_range
         self._loader = loader
         self._fisher = fisher
+        self._cache = None if cache is None else Path(cache)
         self._spent: list[Iterator[Any]] = []
 
     @classmethod
@@ -61,11 +65,13 @@ class Source:
         *,
         head: str | None = None,
         input_range: InputRange = (0.0, 1.0),
+        cache: str | Path | None = None,
     ) -> Source:
         """Prototypes of the first `limit` images of a loader that yields (images, labels).
 
         `fisher` is another loader for the images of Fisher information (labels are not used);
-        without it, the same loader serves.
+        without it, the same loader serves. `cache` is a folder for work that takes long (RMT's
+        warm-up): there it survives a kill, goes on where it stopped, and serves other processes.
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit is a number of images, at least 1, or None, not {limit!r}.")
@@ -78,8 +84,9 @@ class Source:
             loader=loader,
             fisher=fisher,
             input_range=input_range,
+            cache=cache,
         )
-        source.prototypes_by(network, "source")
+        source.prototypes_by(network, "source", lambda: network)
         missing = (source.counts == 0).nonzero().flatten().tolist()
         if missing:
             warnings.warn(
@@ -97,17 +104,18 @@ class Source:
     def counts(self) -> Tensor:
         return self.tensors["counts/source"]
 
-    def prototypes_by(self, network: Network, statistics: str) -> Tensor:
-        """Prototypes with the network normalised by the source's statistics, or by each batch's."""
-        if network.head_name != self.head:
-            raise ValueError(
-                f"The source was made with the head {self.head!r}, the adapter's is "
-                f"{network.head_name!r}: name the same layer, head=…, to both."
-            )
+    def prototypes_by(
+        self, network: Network, statistics: str, fresh: Callable[[], Network]
+    ) -> Tensor:
+        """Prototypes with the network normalised by the source's statistics, or by each batch's.
+
+        `fresh` gives a copy of the source model to make them with.
+        """
+        self._check_head(network)
         name = f"prototypes/{statistics}"
         if name not in self.tensors:
             with torch.inference_mode(False), torch.no_grad():
-                self.tensors |= self._make_prototypes(network, statistics)
+                self.tensors |= self._make_prototypes(fresh(), statistics)
         found = self.tensors[name]
         if found.shape != (network.classes, network.feature_size):
             raise ValueError(
@@ -117,6 +125,61 @@ class Source:
                 "make the source with this model and this head."
             )
         return found.to(network.device, torch.promote_types(network.dtype, torch.float32))
+
+    def gaussians_of(
+        self, network: Network, fresh: Callable[[], Network], *, diagonal: bool
+    ) -> Gaussians:
+        """Gaussians of the features by predicted class, full or diagonal, and one over all."""
+        self._check_head(network)
+        kind = "diagonal" if diagonal else "full"
+        if f"gaussians/{kind}/mean" not in self.tensors:
+            loader = self._pass(self._loader, "Gaussians")
+            source = fresh()
+            with torch.inference_mode(False), torch.no_grad():
+                batches = checked_batches(
+                    loader, self.limit, self.input_range, source, "Source Gaussians"
+                )
+                self.tensors |= gather_gaussians(source, batches, diagonal=diagonal)
+        return Gaussians.of(self.tensors, kind, network)
+
+    def replay(self, network: Network) -> Replay:
+        """Labelled source batches, in the loader's order, cycling."""
+        self._pass(self._loader, "replay", again=True)
+        return Replay(
+            lambda: self._pass(self._loader, "replay", again=True), network, self.input_range
+        )
+
+    def work_key(self, text: str) -> str:
+        """What names a piece of work: a text, this model, and the data as the prototypes tell."""
+        held = {name: self.tensors[name] for name in ("prototypes/source", "counts/source")}
+        return tensor_hash(held, f"{self.model_hash} {self.head} {text}")
+
+    def work(self, key: str) -> dict[str, Tensor]:
+        """What was kept of a piece of work, done or not; nothing if it has not begun."""
+        held = files.under(f"work/{key}/", self.tensors)
+        path = self._work_path(key)
+        if not held and path is not None and path.exists():
+            held = files.read(path, WORK)[1]
+            self.keep_work(key, held, to_disk=False)
+        return held
+
+    def keep_work(self, key: str, tensors: Mapping[str, Tensor], to_disk: bool = True) -> None:
+        kept = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+        self.tensors |= {f"work/{key}/{name}": tensor for name, tensor in kept.items()}
+        path = self._work_path(key)
+        if to_disk and path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write(path, WORK, {"model": self.model_hash}, kept)
+
+    def _work_path(self, key: str) -> Path | None:
+        return None if self._cache is None else self._cache / f"{key[:32]}.safetensors"
+
+    def _check_head(self, network: Network) -> None:
+        if network.head_name != self.head:
+            raise ValueError(
+                f"The source was made with the head {self.head!r}, the adapter's is "
+                f"{network.head_name!r}: name the same layer, head=…, to both."
+            )
 
     def fisher_of(
         self, network: Network, parameters: Mapping[str, nn.Parameter], samples: int
@@ -132,6 +195,18 @@ class Source:
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
         return {name: self.tensors[key].to(parameters[name].device) for name, key in names.items()}
+
+    @property
+    def has_loader(self) -> bool:
+        return self._loader is not None
+
+    def holding(self, tensors: Mapping[str, Tensor], fisher_samples: int | None) -> Source:
+        """A copy with its loaders that holds these tensors, in place of its own of that name."""
+        other = copy.copy(self)
+        other.tensors = {**self.tensors, **tensors}
+        if fisher_samples is not None:
+            other.fisher_samples = fisher_samples
+        return other
 
     def check_model(self, model_hash: str) -> None:
         if model_hash != self.model_hash:
@@ -157,8 +232,10 @@ class Source:
         path: str | Path,
         loader: Iterable[Any] | None = None,
         fisher: Iterable[Any] | None = None,
+        *,
+        cache: str | Path | None = None,
     ) -> Source:
-        """A saved source. The loaders are for what the file does not hold yet."""
+        """A saved source. The loaders are for what the file does not hold yet, and for replay."""
         header, tensors = files.read(path, KIND)
         input_range = header["input_range"]
         return cls(
@@ -169,24 +246,26 @@ class Source:
             fisher_samples=header["fisher_samples"],
             loader=loader,
             fisher=fisher,
+            cache=cache,
             input_range=None if input_range is None else (input_range[0], input_range[1]),
         )
 
     def _make_prototypes(self, network: Network, statistics: str) -> dict[str, Tensor]:
         if statistics == "batch":
-            network = Network(network.plain_model(), head=network.head_name)
-            BatchStatistics(batch_norms(network.model))
+            network.normalise("batch")
         classes, size = network.classes, network.feature_size
         # On the CPU: not every device has float64.
         sums = torch.zeros(classes, size, dtype=torch.float64)
         counts = torch.zeros(classes, dtype=torch.int64)
         loader = self._pass(self._loader, "prototypes")
-        batches = _batches(loader, self.limit, self.input_range, network, "Source prototypes")
+        batches = checked_batches(
+            loader, self.limit, self.input_range, network, "Source prototypes"
+        )
         for images, labels in batches:
-            if statistics == "batch" and len(images) == 1 and batch_norms(network.model):
+            if len(images) == 1 and network.by_batch:
                 continue  # one image has no batch statistics
             features = Step(network, images).features
-            labels = _check_labels(labels, len(images), classes)
+            labels = check_labels(labels, len(images), classes)
             sums.index_add_(0, labels, features.to(sums))
             counts += torch.bincount(labels, minlength=classes)
         means = sums / counts.clamp_min(1)[:, None]
@@ -205,7 +284,7 @@ class Source:
         sums = {name: torch.zeros_like(at_least_float32(p)) for name, p in parameters.items()}
         count = 0
         loader = self._pass(self._loader if self._fisher is None else self._fisher, "Fisher")
-        batches = _batches(loader, samples, self.input_range, network, "Fisher information")
+        batches = checked_batches(loader, samples, self.input_range, network, "Fisher information")
         for images, _ in batches:
             if len(images) == 1 and batch_norms(network.model):
                 continue  # one image has no batch statistics
@@ -222,81 +301,20 @@ class Source:
             )
         return {name: (total / count).cpu() for name, total in sums.items()}
 
-    def _pass(self, loader: Iterable[Any] | None, what: str) -> Iterable[Any]:
-        """The loader, for one more pass over it."""
+    def _pass(
+        self, loader: Iterable[Any] | None, what: str, *, again: bool = False
+    ) -> Iterable[Any]:
+        """The loader, for one more pass over it, or (`again`) for any number of them."""
         if loader is None:
             raise ValueError(
                 f"This source holds no {what}, and no loader to make them from: load it with "
                 "Source.load(path, loader=…), or make it with Source.from_loader(model, loader)."
             )
         if isinstance(loader, Iterator):
-            if any(loader is one for one in self._spent):
+            if again or any(loader is one for one in self._spent):
                 raise ValueError(
                     f"Making {what} takes a second pass over the loader, but it is a one-shot "
                     "iterator: give a DataLoader, a list, or another loader (fisher=…)."
                 )
             self._spent.append(loader)
         return loader
-
-
-def _batches(
-    loader: Iterable[Any],
-    limit: int | None,
-    input_range: InputRange,
-    network: Network,
-    what: str,
-) -> Iterator[tuple[Tensor, object]]:
-    """Batches of a loader, checked, until `limit` images are seen; the last one is cut to fit."""
-    seen = 0
-    length = _images_in(loader)
-    total = length if limit is None or length is None else min(length, limit)
-    with progress(what, total) as advance:
-        for index, batch in enumerate(loader):
-            images, labels = images_and_labels(batch)
-            try:
-                check_images(images, input_range, convolutional=network.is_conv)
-            except ValueError as error:
-                raise ValueError(f"{what}, batch {index} of the loader: {error}") from None
-            room = len(images) if limit is None else limit - seen
-            images = images[:room]
-            labels = labels[:room] if isinstance(labels, Tensor) else labels
-            yield network.prepare(images), labels
-            seen += len(images)
-            advance(len(images))
-            if seen == limit:
-                return
-    if not seen:
-        raise ValueError(f"{what}: the loader is empty.")
-
-
-def images_and_labels(batch: Any) -> tuple[Any, Any]:
-    """A loader's batch is images, or a tuple or list of images and perhaps labels."""
-    if not isinstance(batch, list | tuple):
-        return batch, None
-    return batch[0], batch[1] if len(batch) > 1 else None
-
-
-def _images_in(loader: Iterable[Any]) -> int | None:
-    dataset = getattr(loader, "dataset", None)
-    try:
-        return len(dataset) if dataset is not None else None
-    except TypeError:
-        return None
-
-
-def _check_labels(labels: object, images: int, classes: int) -> Tensor:
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != (images,):
-        found = type(labels).__name__
-        if isinstance(labels, Tensor):
-            found = f"{labels.dtype} of shape {tuple(labels.shape)}"
-        raise ValueError(
-            f"A source loader yields (images, labels), labels being {images} whole numbers here, "
-            f"not {found}."
-        )
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= classes:
-        raise ValueError(
-            f"The source has a label {low if low < 0 else high}, but the model has {classes} "
-            f"classes (0 to {classes - 1})."
-        )
-    return labels.long().cpu()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast.method import HOST_SETTINGS, Method, Value
+from holdfast.method import HOST_SETTINGS, Company, Method, Value
 from holdfast.words import listed, nearest
 
 PRESETS = ("cifar100-c", "imagenet-c")
@@ -106,10 +106,11 @@ def _unreadable(spec: str, place: int, expected: str) -> ValueError:
 
 @dataclass(frozen=True)
 class Composition:
-    """A host with its plug-ins, every setting resolved."""
+    """A host with its plug-ins, every setting resolved; and where each stands among the others."""
 
     host: Method
     plugins: tuple[Method, ...] = ()
+    company: tuple[Company, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -122,11 +123,13 @@ class Composition:
     @property
     def forwards(self) -> tuple[int, int]:
         extra = sum(one.extra_forwards() for one in self.methods)
-        return self.host.forwards[0] + extra, self.host.forwards[1] + extra
+        fewest, most = self.host.forwards()
+        passes = self.host.passes()
+        return fewest + passes[0] * extra, most + passes[1] * extra
 
     @property
     def backwards(self) -> tuple[int, int]:
-        always = any(one.always_drives() for one in self.methods)
+        always = self.host.passes()[0] and any(one.always_drives() for one in self.methods)
         return (self.host.backwards if always else 0), self.host.backwards
 
     def __str__(self) -> str:
@@ -159,10 +162,12 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
             raise ValueError(f"A method is a spec string or a typed value, not {part!r}.")
     host, plugins = read[0], tuple(read[1:])
     _check_company(host, plugins)
-    return Composition(
-        host.resolved(preset, alone=host.plugin),
-        tuple(one.resolved(preset, alone=host.plugin, plugged=True) for one in plugins),
-    )
+    alone = not host.standalone
+    as_plugin = Company(preset, host=host.name, alone=alone)
+    resolved = tuple(one.resolved(as_plugin) for one in plugins)
+    as_host = Company(preset, plugins=resolved, alone=alone)
+    company = (as_host, *(as_plugin for _ in plugins))
+    return Composition(host.resolved(as_host), resolved, company)
 
 
 def _check_company(host: Method, plugins: tuple[Method, ...]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from holdfast.statistics import Normalising, Statistics, statistics_of
 from holdfast.words import listed, nearest
 
 MemoryFormat = Literal["auto", "channels_last", "contiguous"]
@@ -44,8 +45,8 @@ class Network:
         self.device, self.dtype = tensor.device, tensor.dtype
         # What forwards run in: a half type by autocast, or None for the model's own.
         self.precision: torch.dtype | None = None
-        # Called before a forward that failed half-way is tried again.
-        self.before_retry: Callable[[], None] = lambda: None
+        # What batch norm remembers, where it does not stay with the source's statistics.
+        self.statistics: Statistics | None = None
         self.forwards = 0
         self._seen: list[Tensor] = []
         self._hook = self._tap()
@@ -88,8 +89,20 @@ class Network:
             images = images.contiguous(memory_format=self.memory_format)
         return images
 
-    def __call__(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        """What the head saw, and the logits, in float32 at least."""
+    def normalise(self, by: Normalising, momentum: float = 0.1) -> None:
+        """From now on, batch norm goes by these statistics."""
+        self.statistics = statistics_of(self.model, by, momentum)
+
+    @property
+    def by_batch(self) -> bool:
+        """Whether a batch is normalised by itself, so that one image alone cannot be."""
+        return self.statistics is not None and self.statistics.by_batch
+
+    def __call__(self, images: Tensor, *, record: bool = False) -> tuple[list[Tensor], Tensor]:
+        """What the head saw, and the logits, in float32 at least.
+
+        record: learnt from, so that batch norm takes these images into what it remembers.
+        """
         self.forwards += 1
         # A cached cast of a weight would outlive the step that changes the weight.
         with (
@@ -100,6 +113,7 @@ class Network:
                 cache_enabled=False,
             ),
             _slow_attention() if self._has_attention else nullcontext(),
+            self._normalising(len(images), record),
         ):
             seen, logits = self._run_or_retry(images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
@@ -109,6 +123,13 @@ class Network:
                 "(batch, classes), as a tensor or as an object with .logits."
             )
         return seen, at_least_float32(logits)
+
+    def _normalising(self, images: int, record: bool) -> AbstractContextManager[None]:
+        if self.statistics is None:
+            return nullcontext()
+        if images == 1 and self.by_batch:
+            return self.statistics.alone()
+        return self.statistics.recording() if record else nullcontext()
 
     def feature(self, seen: list[Tensor], logits: Tensor) -> Tensor:
         """The feature of each image, in float32 at least."""
@@ -161,7 +182,8 @@ class Network:
             )
             if not self._may_retry or self.memory_format is torch.contiguous_format:
                 raise refused from error
-        self.before_retry()
+        if self.statistics is not None:
+            self.statistics.put_back()
         self._use(torch.contiguous_format)
         try:
             return self._run_once(images.contiguous())

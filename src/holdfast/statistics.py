@@ -1,7 +1,8 @@
-"""Batch norm by the statistics of the current batch."""
+"""By which statistics batch norm normalises, and what becomes of them along a stream."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
@@ -9,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+Normalising = Literal["source", "batch", "running", "robust"]
 
 # The share of the newest batch in the average of recent statistics that `frozen()` writes out.
 RECENT = 0.1
@@ -21,7 +24,71 @@ def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)}
 
 
-class BatchStatistics:
+def statistics_of(model: nn.Module, by: Normalising, momentum: float) -> Statistics | None:
+    """Set the model's batch norm layers up; None if nothing about them changes on a stream."""
+    layers = batch_norms(model)
+    without = {name: layer for name, layer in layers.items() if layer.running_mean is None}
+    if by in ("running", "robust"):
+        if without:
+            raise ValueError(
+                f"This method starts from the source's running statistics, but the batch norm "
+                f"layer {next(iter(without))!r} keeps none (track_running_stats=False)."
+            )
+        kind = RunningStatistics if by == "running" else RobustStatistics
+        return kind(layers, momentum) if layers else None
+    by_batch = layers if by == "batch" else without
+    return BatchStatistics(by_batch) if by_batch else None
+
+
+class Statistics(ABC):
+    """What batch norm layers remember of a stream."""
+
+    # Whether a batch is normalised by itself, so that one image alone has nothing to go by.
+    by_batch = True
+    # Whether predictions depend on what is remembered.
+    learnt = False
+
+    def __init__(self, layers: Mapping[str, _BatchNorm]):
+        self.layers = dict(layers)
+        self.momentum = {name: layer.momentum for name, layer in layers.items()}
+
+    def _keep(self, tensors: Mapping[str, Tensor]) -> None:
+        self._tensors = dict(tensors)
+        self._before = [tensor.clone() for tensor in tensors.values()]
+
+    def live(self) -> dict[str, Tensor]:
+        """The state, by name; the tensors themselves."""
+        return self._tensors
+
+    def remember(self) -> None:
+        torch._foreach_copy_(self._before, list(self._tensors.values()))
+
+    def put_back(self) -> None:
+        """Undo what was recorded since `remember`."""
+        torch._foreach_copy_(list(self._tensors.values()), self._before)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Let the forward inside count: it is learnt from."""
+        for layer in self.layers.values():
+            layer.train()
+        try:
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.eval()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Normalise the forward inside, of one image, by what is known without it."""
+        yield
+
+    @abstractmethod
+    def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
+        """Give a copy of the adapted model plain eval-mode batch norm layers."""
+
+
+class BatchStatistics(Statistics):
     """Layers that normalise by the current batch, with an average of recent batches on the side.
 
     The layers have no running buffers, so that train and eval mode are alike, but while a batch
@@ -31,27 +98,16 @@ class BatchStatistics:
     """
 
     def __init__(self, layers: Mapping[str, _BatchNorm]):
-        self.layers = dict(layers)
-        self.momentum = {name: layer.momentum for name, layer in layers.items()}
+        super().__init__(layers)
         self.source = {name: _buffers(layer) for name, layer in layers.items()}
         self.average = {name: _zeros(layer) for name, layer in layers.items()}
-        self._tensors = [tensor for three in self.average.values() for tensor in three]
-        self._before = [tensor.clone() for tensor in self._tensors]
+        self._keep(_named(self.average))
         for layer in self.layers.values():
             layer.momentum = RECENT
             _by_batch(layer)
 
-    def live(self) -> dict[str, Tensor]:
-        """The state, by name; the tensors themselves."""
-        return {
-            f"{name}.{buffer}": tensor
-            for name, three in self.average.items()
-            for buffer, tensor in zip(BUFFERS, three, strict=True)
-        }
-
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Let the forward inside count towards the average of recent batches."""
         for name, layer in self.layers.items():
             _lend(layer, self.average[name])
             layer.track_running_stats = True
@@ -62,16 +118,9 @@ class BatchStatistics:
             for layer in self.layers.values():
                 _by_batch(layer)
 
-    def remember(self) -> None:
-        torch._foreach_copy_(self._before, self._tensors)
-
-    def put_back(self) -> None:
-        """Undo what was recorded since `remember`."""
-        torch._foreach_copy_(self._tensors, self._before)
-
     @contextmanager
-    def from_source(self) -> Iterator[None]:
-        """Normalise the forward inside by the source's statistics."""
+    def alone(self) -> Iterator[None]:
+        """By the source's statistics."""
         if any(mean is None for mean, _, _ in self.source.values()):
             raise ValueError(
                 "One image alone, and the model's batch norm keeps no running statistics to serve "
@@ -87,7 +136,6 @@ class BatchStatistics:
                 _by_batch(layer)
 
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
-        """Give a copy of the adapted model plain eval-mode batch norm layers."""
         for name, layer in batch_norms(model).items():
             if name not in self.layers:
                 continue
@@ -106,7 +154,84 @@ class BatchStatistics:
                 layer.track_running_stats = True
 
 
+class RunningStatistics(Statistics):
+    """Layers that learn by the current batch, and predict by running averages which start at the
+    source's: torch's own training and evaluation."""
+
+    learnt = True
+
+    def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
+        super().__init__(layers)
+        self._keep(_named({name: _buffers(layer) for name, layer in layers.items()}))
+        for layer in self.layers.values():
+            layer.momentum = momentum
+
+    def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
+        for name, layer in batch_norms(model).items():
+            layer.momentum = self.momentum[name]
+
+
+class RobustStatistics(Statistics):
+    """Layers that normalise by a slow average of batches, which the batch learnt from is a part of
+    already (Yuan et al. 2023, RoTTA)."""
+
+    by_batch = False
+    learnt = True
+
+    def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
+        super().__init__(layers)
+        self.kinds = {name: type(layer) for name, layer in layers.items()}
+        self._keep(_named({name: _buffers(layer) for name, layer in layers.items()}))
+        for layer in self.layers.values():
+            layer.momentum = momentum
+            layer.__class__ = RobustNorm  # parameters, buffers, hooks and names stay
+
+    def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
+        for name, layer in batch_norms(model).items():
+            layer.__class__ = self.kinds[name]
+            layer.momentum = self.momentum[name]
+
+
+class RobustNorm(_BatchNorm):
+    """While it trains: stored ← (1 − m)·stored + m·batch, and this mixture normalises the batch;
+    the gradient goes through the batch's part. The variance is the biased one."""
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        pass  # the layer it was made from took the same
+
+    def forward(self, x: Tensor) -> Tensor:
+        stored_mean, stored_var = self.running_mean, self.running_var
+        assert stored_mean is not None and stored_var is not None  # statistics_of has seen to it
+        if not self.training:
+            return nn.functional.batch_norm(
+                x, stored_mean, stored_var, self.weight, self.bias, eps=self.eps
+            )
+        assert self.momentum is not None
+        wide = x.to(torch.promote_types(x.dtype, stored_mean.dtype))
+        var, mean = torch.var_mean(wide, [d for d in range(x.ndim) if d != 1], correction=0)
+        mean = torch.lerp(stored_mean, mean, self.momentum)
+        var = torch.lerp(stored_var, var, self.momentum)
+        with torch.no_grad():
+            stored_mean.copy_(mean)
+            stored_var.copy_(var)
+        scale = torch.rsqrt(var + self.eps)
+        scale = scale if self.weight is None else scale * self.weight
+        shift = -mean * scale if self.bias is None else self.bias - mean * scale
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        return (wide * scale.view(shape) + shift.view(shape)).to(x.dtype)
+
+
+# Running mean, running variance, number of batches; a layer may lack each.
 Buffers = tuple[Tensor | None, ...]
+
+
+def _named(buffers: Mapping[str, Buffers]) -> dict[str, Tensor]:
+    return {
+        f"{name}.{buffer}": tensor
+        for name, three in buffers.items()
+        for buffer, tensor in zip(BUFFERS, three, strict=True)
+        if tensor is not None
+    }
 
 
 def _buffers(layer: _BatchNorm) -> Buffers:

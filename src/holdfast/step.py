@@ -3,32 +3,63 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from holdfast.split import Network
 
+T = TypeVar("T")
+
 
 class Step:
-    """The forward of a batch, and what follows from it."""
+    """The forward of a batch, made when first asked for, and what follows from it.
 
-    def __init__(self, network: Network, images: Tensor):
+    learning: whether gradients will be wanted.
+    record: whether norm layers take the batch into their averages.
+    before: the same batch seen before a trial move of the weights, as SAM makes.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        images: Tensor,
+        *,
+        learning: bool = False,
+        record: bool = False,
+        before: Step | None = None,
+    ):
         self.network = network
         self.images = images
-        self._seen, self.logits = network(images)
+        self.learning = learning
+        self.record = record
+        self.before = before
+        self._made: dict[Callable[[Step], object], object] = {}
         self._reliable: dict[float, Tensor] = {}
         self._chosen: dict[float | None, Tensor] = {}
 
     @cached_property
+    def _forward(self) -> tuple[list[Tensor], Tensor]:
+        with torch.set_grad_enabled(self.learning):
+            return self.network(self.images, record=self.record)
+
+    @property
+    def logits(self) -> Tensor:
+        return self._forward[1]
+
+    @cached_property
     def features(self) -> Tensor:
         """The input of the head."""
-        return self.network.feature(self._seen, self.logits)
+        with torch.set_grad_enabled(self.learning):
+            return self.network.feature(*self._forward)
 
     @cached_property
     def log_probabilities(self) -> Tensor:
-        return self.logits.log_softmax(1)
+        with torch.set_grad_enabled(self.learning):
+            return self.logits.log_softmax(1)
 
     @cached_property
     def probabilities(self) -> Tensor:
@@ -38,7 +69,8 @@ class Step:
     @cached_property
     def entropy(self) -> Tensor:
         """Softmax entropy of each image, in nats, with its gradient."""
-        return -(self.log_probabilities.exp() * self.log_probabilities).sum(1)
+        with torch.set_grad_enabled(self.learning):
+            return -(self.log_probabilities.exp() * self.log_probabilities).sum(1)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -65,6 +97,12 @@ class Step:
         """How many images are reliable, where a method asked; by the first limit asked for."""
         return next((mask.sum() for mask in self._reliable.values()), None)
 
-    def view(self, images: Tensor) -> Tensor:
-        """Logits of the same network for other images: one more forward."""
-        return self.network(self.network.prepare(images))[1]
+    def view(self, images: Tensor) -> Step:
+        """Other images through the same network: one more forward."""
+        return Step(self.network, self.network.prepare(images), learning=self.learning)
+
+    def once(self, make: Callable[[Step], T]) -> T:
+        """What `make` makes of this batch, made once and shared by all who ask."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]  # type: ignore[return-value]

@@ -100,7 +100,9 @@ def test_fisher_from_a_loader_of_its_own():
     adapter = holdfast.adapt(net, "eata", source=source)
     expected = plain_fisher(net, images_of(other))
     for got, want in zip(
-        source.fisher_of(adapter.network, adapter._parameters, 2000).values(), expected, strict=True
+        source.fisher_of(adapter.network, adapter._task.parameters, 2000).values(),
+        expected,
+        strict=True,
     ):
         assert torch.allclose(got, want, rtol=0, atol=1e-10)
 

@@ -25,4 +25,4 @@ class Bn(Method):
     predicts: ClassVar[str] = "the network's logits under batch statistics"
 
     def selection(self) -> Select:
-        return Select("nothing", "batch")
+        return Select("nothing", "batch", renews=True)

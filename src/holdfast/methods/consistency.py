@@ -24,7 +24,7 @@ class Agreement(Term):
 
     def forward(self, step: Step) -> Said:
         view = step.view(self.augment(step.images))
-        loss = nn.functional.cross_entropy(view, step.probabilities)
+        loss = nn.functional.cross_entropy(view.logits, step.probabilities)
         return Said(loss, len(step.images), self.augment.commit)
 
 
@@ -40,11 +40,13 @@ class Consistency(Learner):
         "Chung, Hwang, Yoo, Kwak, Mitigating the bias in the model for continual test-time "
         "adaptation, arXiv 2403.01344, appendix"
     )
+    memory: ClassVar[str] = "the activations of the augmented batch"
     plugin: ClassVar[bool] = True
+    standalone: ClassVar[bool] = False
 
     lambda_cons: float = setting(1.0, "weight of the term; 0 leaves it out", at_least=0)
     augment: Augmentation = setting(
-        "strong", "the new view: strong, or a fixed one for exact tests"
+        "strong", "the new view: strong (a draw for each image), cotta's or rotta's, or a fixed one"
     )
 
     def terms(self, task: Task) -> list[Term]:
@@ -53,8 +55,11 @@ class Consistency(Learner):
         augment = Augment(self.augment, task.draws, task.input_range)
         return [Agreement(self.lambda_cons, augment)]
 
-    def always_drives(self) -> bool:
+    def acts(self) -> bool:
         return self.lambda_cons > 0
 
+    def always_drives(self) -> bool:
+        return self.acts()
+
     def extra_forwards(self) -> int:
-        return int(self.lambda_cons > 0)
+        return int(self.acts())

@@ -113,12 +113,20 @@ class Debias(Learner):
         "Chung, Hwang, Yoo, Kwak, Mitigating the bias in the model for continual test-time "
         "adaptation, arXiv 2403.01344"
     )
+    memory: ClassVar[str] = "two prototypes a class"
     plugin: ClassVar[bool] = True
+    standalone: ClassVar[bool] = False
     presets: ClassVar = {
         "cifar100-c": {"src_reduction": "mean"},
         "imagenet-c": {"src_reduction": "mean"},
     }
     alone: ClassVar[dict[str, Value]] = {"lambda_src": 20.0}
+    # λ_src = 0.01 only acts under a sum: with RMT the paper means another reduction.
+    on: ClassVar = {
+        ("rmt", None): {"src_reduction": "sum", "lambda_src": 0.01, "lambda_ema": 0.5},
+        ("rmt", "cifar100-c"): {"lambda_ema": 1.0},
+    }
+    replaces: ClassVar = {"cotta": {"predict": "student", "lr": 1e-4}}
 
     alpha: float = setting(0.996, "share of the old prototype in an update", at_least=0, at_most=1)
     lambda_ema: float = setting(2.0, "weight of L_ema; 0 leaves it out", at_least=0)
@@ -154,6 +162,9 @@ class Debias(Learner):
                 SourceAlignment(self.lambda_src, prototypes, known, factor, self.src_reduction)
             )
         return found
+
+    def acts(self) -> bool:
+        return self.lambda_ema > 0 or self.lambda_src > 0
 
     def needs(self) -> tuple[str, ...]:
         return ("prototypes",) if self.lambda_src else ()
