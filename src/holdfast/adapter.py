@@ -89,6 +89,7 @@ class Adapter:
             self._batches = torch.zeros((), dtype=torch.int64)
             self._window: Tensor | None = None
             self._fresh = _clones(self._live())
+            self._fresh_draws = self._draws.state
         self._set_aside(_learnt(self._fresh))
         self._lock = RLock()
         self.last = Last()
@@ -150,7 +151,7 @@ class Adapter:
                 batch, newest = self._admit(images)
                 recent = self._recent(batch)
                 step, predicted, proposal = self._look(batch)
-                found = inspect(predicted.logits, proposal)
+                found = inspect([predicted.logits, *step.looked_at()], proposal)
             except BaseException as error:
                 self._undo(before)
                 self.last = Last(batch=int(self._batches), refused=str(error))
@@ -185,13 +186,9 @@ class Adapter:
     @_one_at_a_time
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return before any update, with no change to anything."""
-        draws = self._draws.state
-        with torch.inference_mode(False), self._full_precision():
+        with torch.inference_mode(False), self._full_precision(), self._draws.kept():
             batch, newest = self._admit(images)
-            try:
-                return self._predict(batch)[-newest:]
-            finally:
-                self._draws.state = draws
+            return self._predict(batch)[-newest:]
 
     @torch.no_grad()
     def _predict(self, batch: Tensor) -> Tensor:
@@ -268,20 +265,19 @@ class Adapter:
         lone = len(batch) == 1 and self.network.by_batch
         learn = None if lone else self._learn
         step = Step(self.network, batch, learning=learn is not None, record=True)
+        if lone:
+            # It leaves no trace: neither learnt from nor drawn for.
+            with torch.no_grad(), self._draws.kept():
+                return step, Predicted(self._prediction(step).logits), Proposal()
         with torch.no_grad():
             # What is predicted after the update is not known yet, but whether logits are finite.
             if self._prediction.after:
                 predicted = Predicted(step.logits.detach())
             else:
                 predicted = step.once(self._prediction.forward)
-        if lone:
-            return step, Predicted(predicted.logits), Proposal()
         with torch.enable_grad():
-            return (
-                step,
-                predicted,
-                Proposal() if learn is None else learn.propose(step, self._terms),
-            )
+            proposal = Proposal() if learn is None else learn.propose(step, self._terms)
+        return step, predicted, proposal
 
     @torch.no_grad()
     def _commit(self, predicted: Predicted, proposal: Proposal) -> None:
@@ -334,7 +330,7 @@ class Adapter:
     def reset(self) -> None:
         """Start again, as fresh as at the beginning."""
         self._write(self._fresh)
-        self._draws.state = Draws(self.options.seed, self.network.device).state
+        self._draws.state = self._fresh_draws
         self._set_aside(_learnt(self._fresh))
         self._hold({})
         self.last = Last()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -9,49 +10,54 @@ from torch import Tensor, nn
 
 from holdfast.draws import Draws
 from holdfast.guard import InputRange
+from holdfast.jitter import jitter
 
-Augmentation = Literal["strong", "none", "flip", "alternate"]
+Augmentation = Literal["strong", "cotta", "rotta", "none", "flip", "alternate"]
 
 
 class Augment(nn.Module):
     """A new view of a batch each time; what it drew or counted is kept only on `commit`.
 
     `strong` draws for each image: colour jitter, grayscale, blur, three cutouts (after Liu et al.
-    2021, Unbiased Teacher; patches are filled with mid-grey). The others are fixed, for exact
-    tests: `none`, `flip` (left-right, always), `alternate` (odd calls flip, even ones do nothing).
+    2021, Unbiased Teacher; patches are filled with mid-grey). `cotta` and `rotta` draw once for the
+    whole batch: colour jitter, a small affine move, a slight blur, a flip, and noise (Wang et al.
+    2022; Yuan et al. 2023 take the same chain with the same constants). The others are fixed, for
+    exact tests: `none`, `flip` (left-right, always), `alternate` (odd calls flip, even ones do
+    nothing).
     """
 
     calls: Tensor
 
     def __init__(self, name: Augmentation, draws: Draws, input_range: InputRange = (0.0, 1.0)):
         super().__init__()
-        if name == "strong" and input_range is None:
-            raise ValueError(
-                "augment=strong changes colours, so it has to know where images lie: pass "
-                "input_range=(low, high) instead of None, or choose augment=flip."
-            )
         self.name = name
         self.draws = draws
+        self.chain = CHAINS.get(name)
+        if self.chain and input_range is None:
+            raise ValueError(
+                f"augment={name} changes colours, so it has to know where images lie: pass "
+                "input_range=(low, high) instead of None, or choose augment=flip."
+            )
         self.low, self.high = input_range or (0.0, 1.0)
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
 
     @torch.no_grad()
-    def forward(self, images: Tensor) -> Tensor:
-        if self.name == "none" or (self.name == "alternate" and int(self.calls) % 2 == 1):
-            return images
-        if self.name in ("flip", "alternate"):
-            return images.flip(-1)
+    def forward(self, images: Tensor, ahead: int = 0) -> Tensor:
+        """`ahead`: views of this batch already taken, and not yet committed."""
+        if self.chain is None:
+            odd = self.name == "alternate" and (int(self.calls) + ahead) % 2 == 0
+            return images.flip(-1) if odd or self.name == "flip" else images
         if images.ndim != 4 or images.shape[1] != 3:
             raise ValueError(
-                f"augment=strong works on RGB images (batch, 3, height, width), not on "
-                f"{tuple(images.shape)}: choose augment=flip, or leave consistency out."
+                f"augment={self.name} works on RGB images (batch, 3, height, width), not on "
+                f"{tuple(images.shape)}: choose augment=flip."
             )
         size = self.high - self.low
         with self.draws.scope():
-            return strong(((images - self.low) / size).clamp(0, 1)) * size + self.low
+            return self.chain(((images - self.low) / size).clamp(0, 1)) * size + self.low
 
-    def commit(self) -> None:
-        self.calls += 1
+    def commit(self, count: int = 1) -> None:
+        self.calls += count
 
 
 def strong(images: Tensor) -> Tensor:
@@ -70,3 +76,6 @@ def strong(images: Tensor) -> Tensor:
     )
     out: Tensor = chain(images)
     return out.clamp(0, 1)
+
+
+CHAINS: dict[str, Callable[[Tensor], Tensor]] = {"strong": strong, "cotta": jitter, "rotta": jitter}

@@ -152,7 +152,6 @@ def doctor(
             else Fit(False, ("not tried: the model fails on these images",))
             for name in methods()
         }
-    channels_last = network.memory_format is torch.channels_last
     return Diagnosis(
         model=_describe(model),
         head=network.head_name,
@@ -163,7 +162,7 @@ def doctor(
         normalization=", then ".join(map(describe, find_wrappers(network.model))) or None,
         device=str(network.device),
         dtype=_name(network.dtype),
-        memory_format="channels_last" if channels_last else "contiguous",
+        memory_format=network.memory_format_name,
         batch_size=batch_size,
         findings=tuple(findings),
         methods=fits,

@@ -34,6 +34,20 @@ class Draws:
             accelerator.manual_seed(seed)
             yield
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What is drawn inside is drawn again afterwards."""
+        state = self.state
+        try:
+            yield
+        finally:
+            self.state = state
+
+    def copy(self) -> Draws:
+        other = Draws(0, self.device)
+        other.state = self.state
+        return other
+
     @property
     def state(self) -> Tensor:
         return self.generator.get_state()

@@ -39,8 +39,9 @@ class Inspection(NamedTuple):
     problem: str | None
 
 
-def inspect(logits: Tensor, proposal: Proposal) -> Inspection:
-    named = {"logits": logits.detach().abs().amax(), **proposal.losses}
+def inspect(logits: list[Tensor], proposal: Proposal) -> Inspection:
+    largest = torch.stack([each.detach().abs().amax() for each in logits]).amax()
+    named = {"logits": largest, **proposal.losses}
     if proposal.gradient_norm is not None:
         named["gradient norm"] = proposal.gradient_norm.to(named["logits"])
     # All at once: on a GPU every number that is looked at waits for the device.

@@ -126,6 +126,17 @@ class PlainStep(Learn):
         self.optimizer.step()
         self.clear()
 
+    def descend(self, loss: Tensor, lr: float) -> None:
+        """One step on a loss of one's own, at a rate of its own."""
+        group = self.optimizer.param_groups[0]
+        usual, group["lr"] = group["lr"], lr
+        try:
+            self._gradients(loss, 1.0)
+            self.apply()
+        finally:
+            self.clear()
+            group["lr"] = usual
+
     def clear(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 

@@ -121,4 +121,5 @@ class Replay:
             check_images(images, self._input_range, convolutional=self._network.is_conv)
             if len(images) > 1 or not self._network.by_batch:
                 known = check_labels(labels, len(images), self._network.classes)
-                yield self._network.prepare(images), known.to(self._network.device)
+                # A copy, since autograd cannot save what was made in inference mode.
+                yield self._network.prepare(images), known.to(self._network.device).clone()

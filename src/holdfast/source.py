@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,44 @@ from holdfast.step import Step
 from holdfast.words import listed
 
 KIND = "a source"
-WORK = "unfinished work on a source"
+WORK = "work on a source"
+
+# What tells one source's data from another's: long work is kept under a key made of these.
+WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A piece of work on a source that takes long: what is kept of it, done or not.
+
+    It is kept in the source, and in its cache folder if it has one.
+    """
+
+    source: Source
+    key: str
+
+    def kept(self) -> dict[str, Tensor]:
+        """Nothing if the work has not begun."""
+        held = files.under(f"work/{self.key}/", self.source.tensors)
+        if not held and self._path is not None and self._path.exists():
+            held = files.read(self._path, WORK)[1]
+            self._hold(held)
+        return held
+
+    def keep(self, tensors: Mapping[str, Tensor]) -> None:
+        held = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+        self._hold(held)
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            files.write(self._path, WORK, {"model": self.source.model_hash}, held)
+
+    def _hold(self, tensors: Mapping[str, Tensor]) -> None:
+        self.source.tensors |= {f"work/{self.key}/{n}": t for n, t in tensors.items()}
+
+    @property
+    def _path(self) -> Path | None:
+        folder = self.source.cache
+        return None if folder is None else folder / f"{self.key[:32]}.safetensors"
 
 
 class Source:
@@ -52,7 +90,7 @@ class Source:
         self.input_range = input_range
         self._loader = loader
         self._fisher = fisher
-        self._cache = None if cache is None else Path(cache)
+        self.cache = None if cache is None else Path(cache)
         self._spent: list[Iterator[Any]] = []
 
     @classmethod
@@ -104,6 +142,11 @@ class Source:
     def counts(self) -> Tensor:
         return self.tensors["counts/source"]
 
+    @property
+    def batch_size(self) -> int:
+        """How many images the loader's first batch had."""
+        return int(self.tensors["loader/batch_size"])
+
     def prototypes_by(
         self, network: Network, statistics: str, fresh: Callable[[], Network]
     ) -> Tensor:
@@ -150,29 +193,9 @@ class Source:
         )
 
     def work_key(self, text: str) -> str:
-        """What names a piece of work: a text, this model, and the data as the prototypes tell."""
-        held = {name: self.tensors[name] for name in ("prototypes/source", "counts/source")}
+        """What names a piece of work: a text, this model, and its data as prototypes tell them."""
+        held = {name: self.tensors[name] for name in WORKED_ON}
         return tensor_hash(held, f"{self.model_hash} {self.head} {text}")
-
-    def work(self, key: str) -> dict[str, Tensor]:
-        """What was kept of a piece of work, done or not; nothing if it has not begun."""
-        held = files.under(f"work/{key}/", self.tensors)
-        path = self._work_path(key)
-        if not held and path is not None and path.exists():
-            held = files.read(path, WORK)[1]
-            self.keep_work(key, held, to_disk=False)
-        return held
-
-    def keep_work(self, key: str, tensors: Mapping[str, Tensor], to_disk: bool = True) -> None:
-        kept = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-        self.tensors |= {f"work/{key}/{name}": tensor for name, tensor in kept.items()}
-        path = self._work_path(key)
-        if to_disk and path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files.write(path, WORK, {"model": self.model_hash}, kept)
-
-    def _work_path(self, key: str) -> Path | None:
-        return None if self._cache is None else self._cache / f"{key[:32]}.safetensors"
 
     def _check_head(self, network: Network) -> None:
         if network.head_name != self.head:
@@ -261,7 +284,9 @@ class Source:
         batches = checked_batches(
             loader, self.limit, self.input_range, network, "Source prototypes"
         )
+        first = 0
         for images, labels in batches:
+            first = first or len(images)
             if len(images) == 1 and network.by_batch:
                 continue  # one image has no batch statistics
             features = Step(network, images).features
@@ -274,6 +299,7 @@ class Source:
         return {
             f"prototypes/{statistics}": means.to(torch.promote_types(network.dtype, torch.float32)),
             f"counts/{statistics}": counts,
+            "loader/batch_size": torch.tensor(first),
         }
 
     def _make_fisher(

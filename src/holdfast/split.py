@@ -66,6 +66,16 @@ class Network:
         """The head's weight, one row a class, (classes, feature size), in float32 at least."""
         return at_least_float32(self._weight.detach().flatten(1))
 
+    @torch.no_grad()
+    def set_rows(self, rows: Tensor) -> None:
+        """Give the head other rows, and no bias."""
+        self._weight.copy_(rows.reshape(self._weight.shape))
+        self.head.register_parameter("bias", None)
+
+    @property
+    def memory_format_name(self) -> MemoryFormat:
+        return "channels_last" if self.memory_format is torch.channels_last else "contiguous"
+
     @property
     def classes(self) -> int:
         return self._weight.shape[0]

@@ -50,6 +50,10 @@ class Step:
     def logits(self) -> Tensor:
         return self._forward[1]
 
+    def looked_at(self) -> list[Tensor]:
+        """The logits, if anybody has asked for them."""
+        return [self.logits] if "_forward" in vars(self) else []
+
     @cached_property
     def features(self) -> Tensor:
         """The input of the head."""

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from holdfast.draws import Draws
 from holdfast.gaussians import Gaussians
 from holdfast.guard import InputRange
+from holdfast.loaders import Replay
 from holdfast.select import Select
-from holdfast.source import Source
+from holdfast.source import WORKED_ON, Source, Work
 from holdfast.split import Network
 from holdfast.teacher import Teacher
 
@@ -79,6 +80,22 @@ class Task:
         kind = "diagonal" if diagonal else "full"
         source = self._source(f"gaussians/{kind}/", "gaussians/all/")
         return source.gaussians_of(self.network, self.fresh, diagonal=diagonal)
+
+    @property
+    def batch_size(self) -> int:
+        """Of the source's loader."""
+        return self._source("loader/batch_size").batch_size
+
+    def replay(self) -> Replay:
+        """Labelled source batches by number, in the loader's order, cycling."""
+        return self._source().replay(self.network)
+
+    def work(self, text: str) -> Work:
+        """Work on the source that takes long, named by all that it depends on beside the source."""
+        source = self._source(*WORKED_ON)
+        key = source.work_key(text)
+        self.taken.add(f"work/{key}/")
+        return Work(source, key)
 
     def _source(self, *names: str) -> Source:
         if self.source is None:

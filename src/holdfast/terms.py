@@ -43,6 +43,13 @@ class Term(nn.Module, ABC):
         """None: the term abstains."""
 
 
+def symmetric_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """−½ Σ p log q − ½ Σ q log p of each image, p and q being the softmax of both; no gradient
+    reaches the target."""
+    log_q, log_p = logits.log_softmax(1), target.detach().log_softmax(1)
+    return -0.5 * (log_p.exp() * log_q + log_q.exp() * log_p).sum(1)
+
+
 class ReliableEntropy(Term):
     """Weighted entropy of the images that are reliable and not redundant.
 

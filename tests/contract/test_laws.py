@@ -3,6 +3,7 @@
 import copy
 import re
 import warnings
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -10,13 +11,15 @@ from compositions import (
     COMPOSITIONS,
     ON_A_HOST,
     may_abstain,
+    needs_a_batch,
+    predicts_after,
     trains_norms,
-    uses_batch_statistics,
     without_weight,
 )
 from torch import nn
 
 import holdfast
+from holdfast.card import card
 from toys import (
     CLASSES,
     assert_same_state,
@@ -49,6 +52,12 @@ def adapt(net, source):
     return make
 
 
+def load(path, net, spec, source):
+    """The source is given only where images are to be replayed: the file holds the rest."""
+    replays = "replay" in holdfast.compose(spec).needs
+    return holdfast.load(path, net, source=source if replays else None)
+
+
 def run(adapter, batches):
     return [adapter(images) for images in batches]
 
@@ -67,11 +76,11 @@ def test_a_plugin_of_weight_0_is_not_there(adapt, spec):
 
 
 @LAW
-def test_saved_and_loaded_goes_on_as_if_never_stopped(adapt, net, tmp_path, spec):
+def test_saved_and_loaded_goes_on_as_if_never_stopped(adapt, net, source, tmp_path, spec):
     adapter = adapt(spec)
     run(adapter, stream(KINDS))
     adapter.save(tmp_path / "state")
-    loaded = holdfast.load(tmp_path / "state", net)
+    loaded = load(tmp_path / "state", net, spec, source)
     assert_same_state(state_of(loaded), state_of(adapter))
     later = stream(KINDS, seed=2, last=5)
     assert_equal(run(loaded, later), run(adapter, later))
@@ -136,7 +145,7 @@ def test_works_without_gradients_switched_on(adapt, net, spec, mode, tmp_path):
         got = run(adapter, images)
         adapter.predict(images[0])
         adapter.save(tmp_path / "state")
-        loaded = holdfast.load(tmp_path / "state", net)
+        loaded = load(tmp_path / "state", net, spec, adapter.source)
         assert_equal(run(loaded, images), run(adapter, images))
         adapter.reset()
     assert_equal(got, expected)
@@ -155,7 +164,7 @@ def test_a_batch_of_one(adapt, spec):
     adapter = adapt(spec)
     before = state_of(adapter)
     image = stream(("some",))[0][:1]
-    if uses_batch_statistics(spec):
+    if needs_a_batch(spec):
         with pytest.raises(ValueError, match=r"batch of one.*window=W"):
             adapter(image)
         with pytest.raises(ValueError, match=r"window=W"):
@@ -175,7 +184,7 @@ def test_a_window_of_single_images_is_a_batch_of_the_last(adapt, spec):
     for t in range(1, len(images) + 1):
         got = single(images[t - 1 : t])
         window = images[max(0, t - 4) : t]
-        if t == 1 and uses_batch_statistics(spec):
+        if t == 1 and needs_a_batch(spec):
             assert not single.last.stepped
             continue
         assert torch.equal(got, batched(window)[-1:])
@@ -273,8 +282,11 @@ def test_logits_that_overflow_are_reported_and_not_learnt_from(adapt, spec):
     adapter = adapt(spec)
     run(adapter, stream(("some", "all")))
     before = state_of(adapter)
-    overflow = adapter.model.fc.register_forward_hook(lambda layer, inputs, output: output * 1e38)
-    with overflow, pytest.warns(UserWarning, match=r"not adapted to: logits.*NaN or Inf"):
+    with ExitStack() as hooks:
+        for network in adapter._networks:
+            fc = network.model.fc
+            hooks.enter_context(fc.register_forward_hook(lambda layer, x, output: output * 1e38))
+        hooks.enter_context(pytest.warns(UserWarning, match=r"not adapted to: logits.*NaN or Inf"))
         adapter(stream(("all",))[0])
     assert "logits" in adapter.last.refused
     assert not adapter.last.stepped
@@ -351,7 +363,10 @@ def test_predict_is_what_a_call_returns_and_changes_nothing(adapt, spec):
         predicted = adapter.predict(images)
         assert_same_state(state_of(adapter), before)
         assert adapter.last is last
-        assert torch.equal(predicted, adapter(images))
+        got = adapter(images)
+        # What leaves after the update is what is predicted from then on.
+        predicted = adapter.predict(images) if predicts_after(spec) else predicted
+        assert torch.equal(predicted, got)
         assert not predicted.requires_grad
 
 
@@ -378,4 +393,26 @@ def test_forwards_and_backwards_are_as_the_card_says(net, source, spec, weights,
         assert method.forwards[0] <= counts["forward"] <= method.forwards[1]
         assert method.backwards[0] <= counts["backward"] <= method.backwards[1]
         assert (adapter.last.forwards, adapter.last.backwards) == tuple(counts.values())
-        assert adapter.last.stepped == bool(counts["backward"])
+        assert adapter.last.stepped == (bool(counts["backward"]) or method.host.coasts)
+
+
+@LAW
+def test_what_trains_is_what_the_card_says(adapt, net, spec):
+    adapter = adapt(spec)
+    own = dict(net.named_parameters())
+    head = {name for name in own if name.startswith("fc.")}
+    named = {
+        "nothing": set(),
+        "scale and shift of the norm layers": {name for name in own if name.startswith("norm")},
+        "all but the head": own.keys() - head,
+        "all": own.keys(),
+    }
+    text, _, more = card(spec).trains.partition(", and ")
+    learn = adapter._learn
+    trained = set() if learn is None else {id(p) for p in learn.parameters.values()}
+    assert {n for n, p in adapter.model.named_parameters() if id(p) in trained} == named[text]
+    beside = len(trained) - len(named[text])
+    assert (beside > 0) == bool(more)
+    run(adapter, stream(KINDS))
+    for name, weight in adapter.model.named_parameters():
+        assert name in named[text] or torch.equal(weight, own[name])

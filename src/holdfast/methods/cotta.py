@@ -1,0 +1,277 @@
+"""CoTTA: learn from a mean teacher that sees augmented views, and forget a little all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.augment import Augment, Augmentation
+from holdfast.draws import Draws
+from holdfast.learn import Proposal
+from holdfast.method import Learner, setting
+from holdfast.predict import Export, Predicted, Prediction
+from holdfast.spec import register
+from holdfast.step import Step
+from holdfast.task import Task
+from holdfast.terms import Said, Term, symmetric_cross_entropy
+from holdfast.upkeep import MeanTeacher, Upkeep
+
+if TYPE_CHECKING:
+    from holdfast.adapter import Adapter
+
+
+class Target(NamedTuple):
+    """The teacher's logits, and over how many augmented views they are a mean."""
+
+    logits: Tensor
+    views: int
+
+
+def look(
+    images: Tensor,
+    teacher: Callable[[Tensor], Tensor],
+    anchor: Callable[[Tensor], Tensor] | None,
+    augment: Augment,
+    *,
+    below: float,
+    views: int,
+) -> Target:
+    """The teacher on the images; but where the source model (`anchor`) is unsure of the batch, its
+    mean logits over augmented views, one after the other."""
+    if anchor is None or anchor(images).softmax(1).amax(1).mean() >= below:
+        return Target(teacher(images), 0)
+    total = teacher(augment(images))
+    for index in range(1, views):
+        total = total + teacher(augment(images, ahead=index))
+    return Target(total / views, views)
+
+
+class TeacherPrediction(Prediction):
+    """The teacher's logits, or the student's."""
+
+    def __init__(self, task: Task, augment: Augment, *, below: float, views: int, student: bool):
+        super().__init__()
+        self.task = task
+        self.augment = augment
+        self.below = below
+        self.views = views
+        self.student = student
+
+    @torch.no_grad()
+    def target(self, step: Step) -> Target:
+        recorded = not step.record
+
+        def teacher(images: Tensor) -> Tensor:
+            nonlocal recorded
+            record, recorded = not recorded, True  # of several views, the first
+            return self.task.teacher(step.network.prepare(images), record=record)
+
+        anchor = (lambda images: self.task.anchor(images)[1]) if self._averages else None
+        return look(step.images, teacher, anchor, self.augment, below=self.below, views=self.views)
+
+    @property
+    def _averages(self) -> bool:
+        """Whether views may be wanted: without augmentation they are all the same."""
+        return self.below > 0 and self.augment.name != "none"
+
+    def forward(self, step: Step) -> Predicted:
+        logits = step.logits.detach() if self.student else step.once(self.target).logits
+        return Predicted(logits)
+
+    def module(self, export: Export, exact: bool) -> nn.Module:
+        if self.student:
+            return export(self.task.network)
+        teacher = export(self.task.teacher.network)
+        if not exact or not self._averages:
+            return teacher
+        return Views(teacher, export(self.task.anchor), self.augment, self.below, self.views)
+
+
+class Views(nn.Module):
+    """The teacher as a plain module, its augmented views drawn as the next batch's would be."""
+
+    def __init__(
+        self, teacher: nn.Module, anchor: nn.Module, augment: Augment, below: float, views: int
+    ):
+        super().__init__()
+        self.teacher = teacher
+        self.anchor = anchor
+        bounds = (augment.low, augment.high)
+        self.augment = Augment(augment.name, augment.draws.copy(), bounds)
+        self.augment.commit(int(augment.calls))
+        self.below = below
+        self.views = views
+
+    def forward(self, images: Tensor) -> Tensor:
+        with self.augment.draws.kept():
+            return look(
+                images,
+                self.teacher,
+                self.anchor,
+                self.augment,
+                below=self.below,
+                views=self.views,
+            ).logits
+
+
+class TeacherAgreement(Term):
+    """CE between the teacher's prediction (the target) and the student's, over the whole batch; or
+    the mean of both directions."""
+
+    def __init__(self, prediction: TeacherPrediction, symmetric: bool):
+        super().__init__("teacher")
+        self.target = prediction.target
+        self.commit = prediction.augment.commit
+        self.symmetric = symmetric
+
+    def forward(self, step: Step) -> Said:
+        target, views = step.once(self.target)
+        if self.symmetric:
+            loss = symmetric_cross_entropy(step.logits, target).mean()
+        else:
+            loss = nn.functional.cross_entropy(step.logits, target.softmax(1))
+        return Said(loss, len(step.images), lambda: self.commit(views))
+
+
+class StochasticRestore(Upkeep):
+    """Each number of every weight goes back to the source with probability p."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        source: Mapping[str, nn.Parameter],
+        probability: float,
+        draws: Draws,
+    ):
+        super().__init__()
+        self.weights = list(parameters.values())
+        self.source = [source[name] for name in parameters]
+        self.probability = probability
+        self.draws = draws
+        self.size = sum(weight.numel() for weight in self.weights)
+        # 1 where a number goes back; each weight has its part of one flat buffer.
+        self.flat = torch.zeros(self.size, dtype=self.weights[0].dtype)
+        self.flat = self.flat.to(self.weights[0].device)
+        parts = torch.split(self.flat, [weight.numel() for weight in self.weights])
+        self.marks = [_like(p, w) for p, w in zip(parts, self.weights, strict=True)]
+
+    def forward(self, adapter: Adapter, proposal: Proposal) -> None:
+        chosen = self._draw().to(self.flat.device)
+        self.flat[chosen] = 1
+        # With a weight of exactly 0 or 1, lerp gives exactly one of its ends.
+        torch._foreach_lerp_([*self.weights], [*self.source], self.marks)
+        self.flat[chosen] = 0
+
+    def _draw(self) -> Tensor:
+        """Places of the numbers that go back. The gaps between them are geometric, so that only as
+        many are drawn as there are places, not one for every weight."""
+        if self.probability == 1:
+            return torch.arange(self.size)
+        expected = self.size * self.probability
+        enough = int(expected + 6 * expected**0.5) + 16
+        found: list[Tensor] = []
+        end = -1
+        with self.draws.scope():
+            while end < self.size:
+                gaps = torch.empty(enough, dtype=torch.float64).geometric_(self.probability)
+                found.append(end + gaps.long().cumsum(0))
+                end = int(found[-1][-1])
+        places = torch.cat(found)
+        return places[places < self.size]
+
+
+def _like(part: Tensor, weight: Tensor) -> Tensor:
+    """A view of a flat tensor in the shape of a weight, and in its order in memory for speed."""
+    if weight.ndim == 4 and weight.is_contiguous(memory_format=torch.channels_last):
+        rows, channels, height, width = weight.shape
+        return part.view(rows, height, width, channels).permute(0, 3, 1, 2)
+    return part.view(weight.shape)
+
+
+@register("cotta")
+@dataclass(frozen=True)
+class Cotta(Learner):
+    """Agrees with a mean teacher, which averages augmented views where the source model is unsure.
+
+    L = CE(teacher, student), or the mean of both directions;  θ' ← m θ' + (1 − m) θ;  each weight
+    goes back to θ0 with probability p
+    """
+
+    paper: ClassVar[str] = (
+        "Wang et al. 2022, Continual test-time domain adaptation, arXiv 2203.13591"
+    )
+    note: ClassVar[str] = (
+        "Views are taken one at a time, with no graph, and only for batches on which the source "
+        "model's mean confidence is below augment_below. frozen() gives the teacher without views; "
+        "frozen(statistics='batch') has them."
+    )
+    memory: ClassVar[str] = (
+        "two more copies of the network (teacher and source), one number for each weight, and the "
+        "activations of one view without a graph"
+    )
+    presets: ClassVar = {
+        "cifar100-c": {
+            "optimizer": "adam",
+            "lr": 1e-3,
+            "nesterov": False,
+            "augment_below": 0.72,
+            "restore": 0.01,
+            "loss": "ce",
+        }
+    }
+
+    lr: float = setting(1e-4, "learning rate", at_least=0)
+    nesterov: bool = setting(True, "Nesterov's form of SGD's momentum")
+    select: Literal["norm", "body", "all"] = setting(
+        "all", "what trains: norm layers' scale and shift, all but the head, or all"
+    )
+    augment_below: float = setting(
+        0.1, "views where the source's mean confidence is below this", at_least=0, at_most=1
+    )
+    views: int = setting(32, "augmented views that the teacher averages", at_least=1)
+    restore: float = setting(
+        0.001, "probability that a weight goes back to the source", at_least=0, at_most=1
+    )
+    teacher_momentum: float = setting(0.999, "share of the old teacher", at_least=0, at_most=1)
+    loss: Literal["ce", "symmetric"] = setting(
+        "symmetric", "cross-entropy to the teacher, or the mean of both directions"
+    )
+    predict: Literal["teacher", "student"] = setting("teacher", "whose logits leave")
+    augment: Augmentation = setting("cotta", "the teacher's views: cotta's, or a fixed one")
+
+    def _prediction(self, task: Task) -> TeacherPrediction:
+        return TeacherPrediction(
+            task,
+            Augment(self.augment, task.draws, task.input_range),
+            below=self.augment_below,
+            views=self.views,
+            student=self.predict == "student",
+        )
+
+    def terms(self, task: Task) -> list[Term]:
+        return [TeacherAgreement(task.once(self._prediction), self.loss == "symmetric")]
+
+    def prediction(self, task: Task) -> Prediction:
+        return task.once(self._prediction)
+
+    def upkeep(self, task: Task) -> list[Upkeep]:
+        found: list[Upkeep] = [MeanTeacher(task.teacher, self.teacher_momentum)]
+        if self.restore:
+            source = dict(task.anchor.model.named_parameters())
+            found.append(StochasticRestore(task.parameters, source, self.restore, task.draws))
+        return found
+
+    def predicting(self) -> str:
+        return f"the {self.predict}'s logits, before the update"
+
+    def always_drives(self) -> bool:
+        return True
+
+    def forwards(self) -> tuple[int, int]:
+        if not self.augment_below or self.augment == "none":
+            return 2, 2
+        return 3, 2 + self.views

@@ -1,0 +1,271 @@
+"""RMT: a mean teacher with a symmetric loss, contrast to source prototypes, and replay."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.augment import Augment, Augmentation
+from holdfast.draws import Draws
+from holdfast.learn import Learn, PlainStep
+from holdfast.loaders import Replay
+from holdfast.method import Learner, setting
+from holdfast.predict import Export, Predicted, Prediction
+from holdfast.progress import progress
+from holdfast.spec import register
+from holdfast.step import Step
+from holdfast.task import Task
+from holdfast.terms import Said, Term, symmetric_cross_entropy
+from holdfast.upkeep import MeanTeacher, Upkeep
+
+PROJECTED = 128
+
+# Seconds between two times that the warm-up's state is put aside.
+KEEP_EVERY = 30.0
+
+
+class SumPrediction(Prediction):
+    """The sum of the student's and the teacher's logits."""
+
+    def __init__(self, task: Task):
+        super().__init__()
+        self.task = task
+
+    def teacher(self, step: Step) -> Tensor:
+        return self.task.teacher(step.images, record=step.record)
+
+    def forward(self, step: Step) -> Predicted:
+        return Predicted(step.logits.detach() + step.once(self.teacher))
+
+    def module(self, export: Export, exact: bool) -> nn.Module:
+        return Sum(export(self.task.network), export(self.task.teacher.network))
+
+
+class Sum(nn.Module):
+    """The sum of two classifiers' logits."""
+
+    def __init__(self, student: nn.Module, teacher: nn.Module):
+        super().__init__()
+        self.student = student
+        self.teacher = teacher
+
+    def forward(self, images: Tensor) -> Tensor:
+        one, other = self.student(images), self.teacher(images)
+        total: Tensor = getattr(one, "logits", one) + getattr(other, "logits", other)
+        return total
+
+
+class SelfTraining(Term):
+    """Symmetric CE to the teacher, half of it for the images and half for an augmented view."""
+
+    def __init__(self, teacher: Callable[[Step], Tensor], augment: Augment):
+        super().__init__("teacher")
+        self.teacher = teacher
+        self.augment = augment
+
+    def view(self, step: Step) -> Step:
+        return step.view(self.augment(step.images))
+
+    def forward(self, step: Step) -> Said:
+        target = step.once(self.teacher)
+        plain = symmetric_cross_entropy(step.logits, target)
+        other = symmetric_cross_entropy(step.once(self.view).logits, target)
+        return Said((0.5 * plain + 0.5 * other).mean(), len(step.images), self.augment.commit)
+
+
+class Contrastive(Term):
+    """Draws each image, its view and its nearest source prototype together, and apart from those of
+    all other images, after a projection. Labels are not used: the same prototype, next to another
+    image, is held apart too."""
+
+    prototypes: Tensor
+
+    def __init__(
+        self,
+        weight: float,
+        prototypes: Tensor,
+        view: Callable[[Step], Step],
+        temperature: float,
+        draws: Draws,
+    ):
+        super().__init__("contrastive", weight)
+        self.view = view
+        self.temperature = temperature
+        self.register_buffer("prototypes", prototypes, persistent=False)
+        size = prototypes.shape[1]
+        with draws.scope():
+            self.projector = nn.Sequential(
+                nn.Linear(size, PROJECTED), nn.ReLU(), nn.Linear(PROJECTED, PROJECTED)
+            ).to(prototypes)
+
+    def forward(self, step: Step) -> Said:
+        features = step.features
+        with torch.no_grad():
+            directions = nn.functional.normalize(self.prototypes, dim=1)
+            nearest = (nn.functional.normalize(features, dim=1) @ directions.T).argmax(1)
+        three = [self.prototypes[nearest], features, step.once(self.view).features]
+        points = nn.functional.normalize(self.projector(torch.cat(three)), dim=1)
+        similarity = points @ points.T / self.temperature
+        itself = torch.eye(len(points), dtype=torch.bool, device=points.device)
+        log_share = similarity.masked_fill(itself, -torch.inf).log_softmax(1)
+        image = torch.arange(len(features), device=points.device).repeat(3)
+        positive = (image[:, None] == image[None, :]) & ~itself
+        return Said(-log_share[positive].mean(), len(features))
+
+
+class SourceReplay(Term):
+    """CE on one labelled source batch, the next one of the loader each time."""
+
+    position: Tensor
+
+    def __init__(self, weight: float, replay: Replay, start: int):
+        super().__init__("replay", weight)
+        self.replay = replay
+        self.register_buffer("position", torch.tensor(start))
+
+    def forward(self, step: Step) -> Said:
+        images, labels = self.replay[int(self.position)]
+        loss = nn.functional.cross_entropy(step.view(images).logits, labels)
+        return Said(loss, len(images), self._go_on)
+
+    def _go_on(self) -> None:
+        self.position += 1
+
+
+@register("rmt")
+@dataclass(frozen=True)
+class Rmt(Learner):
+    """Agrees with a mean teacher, contrasts with source prototypes, and replays source images.
+
+    L = ½ SCE(z, z') + ½ SCE(z of a view, z') + λ_c · contrast + λ_r · CE on labelled source images
+    """
+
+    paper: ClassVar[str] = (
+        "Döbler et al. 2023, Robust mean teacher for continual and gradual test-time adaptation, "
+        "arXiv 2211.13081"
+    )
+    predicts: ClassVar[str] = "the sum of student's and teacher's logits, before the update"
+    trains_also: ClassVar[str] = ", and a projector of its own"
+    note: ClassVar[str] = (
+        "Before the stream it warms up on source batches, at a rate that rises from 0 to lr; the "
+        "result is kept in the source. Replay takes the loader's batches in its order: let it "
+        "shuffle."
+    )
+    memory: ClassVar[str] = (
+        "another copy of the network (the teacher), and the activations of three forwards: images, "
+        "their view, source images"
+    )
+    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-4, "nesterov": False}}
+
+    lr: float = setting(0.01, "learning rate", at_least=0)
+    nesterov: bool = setting(True, "Nesterov's form of SGD's momentum")
+    select: Literal["norm", "body", "all"] = setting(
+        "all", "what trains: norm layers' scale and shift, all but the head, or all"
+    )
+    teacher_momentum: float = setting(0.999, "share of the old teacher", at_least=0, at_most=1)
+    temperature: float = setting(0.1, "divides the similarities of the contrast", at_least=1e-6)
+    weight_contrastive: float = setting(1.0, "λ_c; 0 leaves the contrast out", at_least=0)
+    weight_replay: float = setting(1.0, "λ_r; 0 leaves replay out", at_least=0)
+    warmup_samples: int = setting(50_000, "source images of the warm-up; 0: none", at_least=0)
+    augment: Augmentation = setting("cotta", "the student's view: cotta's, or a fixed one")
+
+    def terms(self, task: Task) -> list[Term]:
+        augment = Augment(self.augment, task.draws, task.input_range)
+        agreement = SelfTraining(task.once(SumPrediction).teacher, augment)
+        found: list[Term] = [agreement]
+        if self.weight_contrastive:
+            prototypes, known = task.prototypes("batch")
+            found.append(
+                Contrastive(
+                    self.weight_contrastive,
+                    prototypes[known],
+                    agreement.view,
+                    self.temperature,
+                    task.draws,
+                )
+            )
+        if self.weight_replay:
+            found.append(SourceReplay(self.weight_replay, task.replay(), self._steps(task)))
+        return found
+
+    def prediction(self, task: Task) -> Prediction:
+        return task.once(SumPrediction)
+
+    def upkeep(self, task: Task) -> list[Upkeep]:
+        return [MeanTeacher(task.teacher, self.teacher_momentum)]
+
+    def _steps(self, task: Task) -> int:
+        """How many batches the warm-up takes."""
+        return self.warmup_samples // task.batch_size if self.warmup_samples else 0
+
+    def prepare(self, task: Task, learn: Learn | None) -> None:
+        """The warm-up: SCE(student, teacher) on source batches, while the rate rises to lr."""
+        steps = self._steps(task)
+        if not steps or not isinstance(learn, PlainStep):
+            return
+        live = {f"student/{name}": p.detach() for name, p in task.parameters.items()}
+        live |= {f"teacher/{name}": p for name, p in task.teacher.parameters.items()}
+        of_network = tuple(f"{name}." for name in task.parameters)
+        live |= {f"optimizer/{n}": t for n, t in learn.live().items() if n.startswith(of_network)}
+        live["steps"] = torch.tensor(0)
+        work = task.work(
+            f"RMT warm-up: {steps} steps, {self.descent()}, select={self.select}, "
+            f"teacher_momentum={self.teacher_momentum}"
+        )
+        for name, tensor in work.kept().items():
+            live[name].copy_(tensor)
+        done = live["steps"]
+        if int(done) == steps:
+            return
+        replay = task.replay()
+        kept_at, whole = time.monotonic(), True
+        with progress("RMT warm-up", steps) as advance:
+            advance(int(done))
+            try:
+                while int(done) < steps:
+                    images, _ = replay[int(done)]
+                    whole = False
+                    self._warm_up(task, learn, images, (int(done) + 1) / steps)
+                    done += 1
+                    whole = True
+                    advance(1)
+                    if time.monotonic() - kept_at > KEEP_EVERY:
+                        work.keep(live)
+                        kept_at = time.monotonic()
+            finally:
+                # Also when stopped, unless in the middle of a step.
+                if whole:
+                    work.keep(live)
+
+    def _warm_up(self, task: Task, learn: PlainStep, images: Tensor, share: float) -> None:
+        target = task.teacher(images)
+        step = Step(task.network, images, learning=True)
+        loss = symmetric_cross_entropy(step.logits, target).mean()
+        if not math.isfinite(loss.detach()):
+            raise ValueError(
+                "RMT's warm-up diverged: its loss is not finite. Lower lr, or leave the warm-up "
+                "out with warmup_samples=0."
+            )
+        learn.descend(loss, share * self.lr)
+        task.teacher.follow(self.teacher_momentum)
+
+    def needs(self) -> tuple[str, ...]:
+        found = {
+            "prototypes": self.weight_contrastive > 0,
+            "replay": self.weight_replay > 0,
+            "warm-up": self.warmup_samples > 0,
+        }
+        return tuple(need for need, wanted in found.items() if wanted)
+
+    def always_drives(self) -> bool:
+        return True
+
+    def forwards(self) -> tuple[int, int]:
+        count = 3 + (self.weight_replay > 0)
+        return count, count

@@ -1,0 +1,161 @@
+"""SAR: sharpness-aware entropy minimisation that starts again when entropy gets too low."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.learn import Descent, PlainStep, Proposal
+from holdfast.method import Learner, setting
+from holdfast.select import Select
+from holdfast.spec import register
+from holdfast.step import Step
+from holdfast.task import Task
+from holdfast.terms import Said, Term
+from holdfast.upkeep import Upkeep
+
+if TYPE_CHECKING:
+    from holdfast.adapter import Adapter
+
+
+class ConfidentEntropy(Term):
+    """Mean entropy of the reliable images; on the second look, of those that still are."""
+
+    def __init__(self, factor: float):
+        super().__init__("entropy")
+        self.factor = factor
+
+    def forward(self, step: Step) -> Said | None:
+        kept = step.reliable(self.factor)
+        if step.before is not None:
+            kept = kept & step.before.reliable(self.factor)
+        chosen = kept.nonzero().squeeze(1)
+        return Said(step.entropy[chosen].mean(), len(chosen)) if len(chosen) else None
+
+
+class SamStep(PlainStep):
+    """Two looks at a batch: climb along the gradient by ρ, and step with the gradient found there.
+
+    Where no term speaks, the gradient is zero and the optimiser steps all the same, so that
+    momentum moves the weights on, as in the released code.
+    """
+
+    def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter], rho: float):
+        super().__init__(descent, parameters)
+        self.rho = rho
+
+    def propose(self, step: Step, terms: list[Term]) -> Proposal:
+        first = super().propose(step, terms)
+        if first.gradient_norm is None:
+            return self._coast(first)
+        if not math.isfinite(first.gradient_norm):
+            return first
+        weights = [parameter.detach() for parameter in self.parameters.values()]
+        before = [weight.clone() for weight in weights]
+        self._climb(first.gradient_norm)
+        try:
+            again = Step(step.network, step.images, learning=True, before=step)
+            second = super().propose(again, terms)
+        finally:
+            torch._foreach_copy_(weights, before)
+        # What terms remember is what they saw of the weights as they were.
+        second.commits = first.commits
+        second.backwards += first.backwards
+        return self._coast(second) if second.gradient_norm is None else second
+
+    @torch.no_grad()
+    def _climb(self, norm: Tensor) -> None:
+        scale = self.rho / (norm + 1e-12)
+        for parameter in self.parameters.values():
+            if parameter.grad is not None:
+                parameter.add_(scale * parameter.grad)
+        self.clear()
+
+    def _coast(self, proposal: Proposal) -> Proposal:
+        for parameter in self.parameters.values():
+            parameter.grad = torch.zeros_like(parameter)
+        proposal.gradient_norm = torch.zeros(())
+        return proposal
+
+
+class ResetBelow(Upkeep):
+    """Go back to the source's weights when the average of the entropy falls below a limit.
+
+    The optimiser keeps its state. The average starts anew, or (keep) stays as low as it was.
+    """
+
+    average: Tensor
+    seen: Tensor
+
+    def __init__(self, limit: float, keep: bool):
+        super().__init__()
+        self.limit = limit
+        self.keep = keep
+        self.register_buffer("average", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
+
+    def forward(self, adapter: Adapter, proposal: Proposal) -> None:
+        loss = proposal.losses.get("entropy")
+        if loss is not None:
+            new = loss.to(self.average)
+            self.average.copy_(0.9 * self.average + 0.1 * new if self.seen else new)
+            self.seen.fill_(True)
+        if self.seen and self.average < self.limit:
+            adapter.forget(optimizer=False)
+            self.seen.fill_(self.keep)
+
+
+@register("sar")
+@dataclass(frozen=True)
+class Sar(Learner):
+    """Minimises the entropy of reliable images where the loss is flat, and resets itself.
+
+    L = mean over H < E0 of H, at θ + ρ g/‖g‖;  θ ← θ0 when the average of L is below e0
+    """
+
+    paper: ClassVar[str] = (
+        "Niu et al. 2023, Towards stable test-time adaptation in dynamic wild world, "
+        "arXiv 2302.12400"
+    )
+    predicts: ClassVar[str] = "the adapted network's logits of the first forward"
+    note: ClassVar[str] = (
+        "With no reliable image the optimiser still steps on a zero gradient, so that momentum "
+        "moves the weights. A reset takes weights back, not momentum. The released code also "
+        'leaves out the last blocks of a ViT: exclude="blocks.9|blocks.10|blocks.11".'
+    )
+    memory: ClassVar[str] = "a copy of what trains"
+    coasts: ClassVar[bool] = True
+    backwards: ClassVar[int] = 2
+
+    rho: float = setting(0.05, "length of the climb before the gradient is taken", at_least=0)
+    entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
+    reset_below: float = setting(0.2, "reset when the average entropy is below this", at_least=0)
+    after_reset: Literal["clear", "keep"] = setting(
+        "clear", "the average after a reset: begun anew, or kept low as in the released code"
+    )
+    exclude: str = setting(
+        "layer4", "norm layers whose name contains one of these words, parted by |, do not train"
+    )
+
+    def selection(self) -> Select:
+        return Select(self.select, "batch", exclude=self.exclude)
+
+    def terms(self, task: Task) -> list[Term]:
+        return [ConfidentEntropy(self.entropy_factor)]
+
+    def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> SamStep:
+        return SamStep(self.descent(), parameters, self.rho)
+
+    def upkeep(self, task: Task) -> list[Upkeep]:
+        return [ResetBelow(self.reset_below, self.after_reset == "keep")]
+
+    def forwards(self) -> tuple[int, int]:
+        return 1, 2
+
+    def passes(self) -> tuple[int, int]:
+        return 1, 2
