@@ -1,11 +1,13 @@
-"""Time and memory of one call."""
+"""Time and memory of a call, and memory of an object."""
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any
 
 import torch
@@ -45,6 +47,27 @@ def peak_memory(run: Callable[[], Any], device: torch.device) -> float:
         held += event.nbytes()
         most = max(most, held)
     return most / 1e6
+
+
+# Through these an object leads to the rest of the program.
+ELSEWHERE = (type, ModuleType, FunctionType, FrameType, GeneratorType)
+
+
+def held_memory(thing: object, without: object = None) -> float:
+    """All tensors that a thing leads to, but those that are only reached by `without`, in MB.
+    Tensors that share memory count once."""
+    sizes: dict[int, int] = {}
+    seen, left = {id(without)}, [thing]
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, ELSEWHERE):
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            storage = one.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+        left += gc.get_referents(one)
+    return sum(sizes.values()) / 1e6
 
 
 @contextmanager

@@ -1,15 +1,15 @@
-"""The tables of `step.py`."""
+"""The tables of `step.py`, and the targets."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
+from contestants import CORE, DEFAULT, Contestants, Measured
+from parts import VIEWS
+from race import Ratio
 from rich import box
 from rich.console import Console
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from step import Contestants, Measured, Target
 
 
 def table(title: str, *columns: str) -> Table:
@@ -20,49 +20,72 @@ def table(title: str, *columns: str) -> Table:
 
 
 def show_steps(out: Console, name: str, contestants: Contestants) -> None:
-    shown = table(
-        f"{name}: a step over the bare network in the same format",
-        "method",
-        "fastest ms",
-        "× bare (10 50 90 %)",
-        "steps taken",
-        "peak MB",
-        "peak × bare",
-    )
     for variant, row in contestants.items():
+        shown = table(
+            f"{name}, {variant}: a step over the bare network in the same format",
+            "method",
+            "fastest ms",
+            "× bare (10 50 90 %)",
+            "forwards",
+            "backwards",
+            "steps taken",
+            "peak MB",
+            "× bare",
+            "held MB",
+        )
+        bare = row["bare"]
         for method, one in row.items():
-            bare = row["bare"]
             shown.add_row(
-                f"{variant} {method}",
+                method,
                 f"{one.fastest:.1f}",
                 "" if one is bare else str(one.over(bare)),
-                "" if one is bare else f"{sum(one.stepped) / len(one.stepped):.0%}",
+                " or ".join(map(str, one.forwards)),
+                " or ".join(map(str, one.backwards)),
+                "" if one.stepped is None else f"{one.stepped:.0%}",
                 f"{one.peak_mb:.1f}",
                 "" if one is bare else f"{one.peak_mb / bare.peak_mb:.3f}",
-                end_section=method == list(row)[-1],
+                "" if one is bare else f"{one.held_mb:.1f}",
             )
-    out.print(shown)
+        out.print(shown)
+        if "eata" in row and "eata+debias" in row:
+            out.print(f"(eata+debias) / eata: {row['eata+debias'].over(row['eata'])}")
     out.print("Peak: the most torch's allocator held during a step beyond what it held before it.")
-    for variant, row in contestants.items():
-        out.print(f"(eata+debias) / eata, {variant}: {row['eata+debias'].over(row['eata'])}")
-    out.print()
+    out.print("Held: tensors of the adapter, those it takes from the source too, but its network.")
+    out.print(f"cotta is here without its augmented views, up to {VIEWS} more forwards a batch.\n")
 
 
-def show_default(out: Console, name: str, measured: Measured, default: str) -> None:
+def show_default(out: Console, name: str, measured: Measured) -> None:
     gains = measured.gains()
     if not gains:
         return
     shown = table(
-        f"{name}: the default ({default}) against contiguous",
+        f"{name}: the default ({DEFAULT}) against contiguous, as neighbours in each round",
         "method",
         "times faster (10 50 90 %)",
         "largest difference of logits",
         "largest logit",
     )
     for method, (ratio, gap) in gains.items():
-        largest = measured.contestants[default][method].logits.abs().max().item()
+        largest = measured.contestants[DEFAULT][method].logits.abs().max().item()
         shown.add_row(method, str(ratio), f"{gap:.1e}", f"{largest:.1f}")
     out.print(shown)
+
+
+def show_views(out: Console, found: dict[str, Measured]) -> None:
+    shown = table(
+        f"CoTTA's views: {VIEWS} augmented forwards of a teacher over {VIEWS} plain ones, {DEFAULT}",
+        "cotta-views",
+        "plain ms",
+        "augmented ms",
+        "× plain (10 50 90 %)",
+    )
+    for name, measured in found.items():
+        if measured.views:
+            plain, augmented = measured.views
+            times = [f"{one.fastest:.0f}" for one in measured.views]
+            shown.add_row(name, *times, str(augmented.over(plain)))
+    if shown.row_count:
+        out.print(shown)
 
 
 def show_prototypes(out: Console, updates: dict[int, float], found: dict[str, Measured]) -> None:
@@ -70,6 +93,7 @@ def show_prototypes(out: Console, updates: dict[int, float], found: dict[str, Me
         f"{name}, {variant}": row["debias"].fastest
         for name, measured in found.items()
         for variant, row in measured.contestants.items()
+        if "debias" in row
     }
     shown = table(
         "Update of the EMA prototypes alone, feature size 2048, as a share of a debias step",
@@ -83,10 +107,72 @@ def show_prototypes(out: Console, updates: dict[int, float], found: dict[str, Me
     out.print(shown)
 
 
-def show_targets(out: Console, targets: list[Target], default: str) -> None:
-    shown = table(f"Targets ({default})", "what", "target", "measured", "")
+@dataclass(frozen=True)
+class Target:
+    """What is asked for, and what was found; of a ratio, that of minima and the median."""
+
+    text: str
+    measured: float | None
+    limit: float
+    at_most: bool = True
+    median: float | None = None
+
+    @classmethod
+    def of(cls, text: str, ratio: Ratio | None, limit: float, at_most: bool = True) -> Target:
+        if ratio is None:
+            return cls(text, None, limit, at_most)
+        return cls(text, ratio.value, limit, at_most, ratio.middle)
+
+    @property
+    def verdict(self) -> str:
+        if self.measured is None:
+            return "not measured"
+        met = self.measured <= self.limit if self.at_most else self.measured >= self.limit
+        return "met" if met else "NOT MET"
+
+
+def judge(found: dict[str, Measured]) -> list[Target]:
+    def over(net: str, method: str, other: str) -> Ratio | None:
+        row = found[net].contestants.get(DEFAULT, {}) if net in found else {}
+        return row[method].over(row[other]) if method in row and other in row else None
+
+    large = found.get("resnext29")
+    gains = large.gains() if large else {}
+    views = large.views if large else None
+    gaps = [gap for one in found.values() for _, gap in one.gains().values()]
+    initial_gaps = [one.initial_gap for one in found.values()]
+    apart = "difference of logits, default to contiguous"
+    return [
+        Target.of("tent / bare, ResNeXt-29", over("resnext29", "tent", "bare"), 1.03),
+        Target.of("debias / bare, ResNeXt-29", over("resnext29", "debias", "bare"), 1.06),
+        Target.of(
+            "(eata+debias) / eata, ResNeXt-29", over("resnext29", "eata+debias", "eata"), 1.04
+        ),
+        Target.of("(eata+debias) / eata, ResNet-20", over("resnet20", "eata+debias", "eata"), 1.04),
+        *(
+            Target.of(
+                f"{method}: contiguous / default, ResNeXt-29",
+                gains[method][0] if method in gains else None,
+                1.3,
+                at_most=False,
+            )
+            for method in CORE
+        ),
+        Target.of(
+            "CoTTA's views: augmented / plain forwards, ResNeXt-29",
+            views[1].over(views[0]) if views else None,
+            1.35,
+        ),
+        Target(f"{apart}, head as initialised", max(initial_gaps, default=None), 2e-4),
+        Target(f"{apart}, confident head", max(gaps, default=None), 2e-4),
+    ]
+
+
+def show_targets(out: Console, targets: list[Target]) -> None:
+    shown = table(f"Targets ({DEFAULT})", "what", "target", "minima", "median", "")
     for one in targets:
         limit = f"{'≤' if one.at_most else '≥'} {one.limit:g}"
         measured = "–" if one.measured is None else f"{one.measured:.4g}"
-        shown.add_row(one.text, limit, measured, one.verdict)
+        median = "" if one.median is None else f"{one.median:.4g}"
+        shown.add_row(one.text, limit, measured, median, one.verdict)
     out.print(shown)

@@ -11,6 +11,7 @@ VALUES = {
     float: st.floats(0, 0.9, allow_subnormal=False) | st.floats(1e-30, 1e-5),
     int: st.integers(1, 10**9),
     bool: st.booleans(),
+    str: st.sampled_from(["layer4", "blocks.9|blocks.10", "none", "a b"]),
 }
 
 
@@ -21,7 +22,7 @@ def typed_values(draw):
     for one in method.settings():
         values = st.sampled_from(one.choices) if one.choices else VALUES[one.kind]
         value = draw(st.none() | values)
-        if value is not None:
+        if value is not None and not (one.kind is float and value < (one.at_least or 0)):
             given[one.name] = value
     return method(**given)
 

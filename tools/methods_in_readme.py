@@ -7,6 +7,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.card import card
+from holdfast.words import enumerated
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end -->)", flags=re.S)
@@ -17,7 +18,7 @@ def with_table(text: str) -> str:
     rows = ["| method | kind | what it does | needs of the source |", "|---|---|---|---|"]
     for name, method in holdfast.methods().items():
         one = card(name)
-        needs = " and ".join(one.needs) or "–"
+        needs = enumerated(one.needs or ("–",))
         rows.append(f"| `{name}` | {method.kind()} | {one.parts[0].sentence} | {needs} |")
     return BLOCK.sub(lambda _: "\n".join(rows) + "\n", text)
 

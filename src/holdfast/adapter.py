@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,16 +26,12 @@ from holdfast.predict import Predicted
 from holdfast.source import Source
 from holdfast.spec import Composition
 from holdfast.split import Network, fingerprint
+from holdfast.state import HELD, State, learnt
 from holdfast.step import Step
 from holdfast.task import Task
+from holdfast.words import enumerated
 
 KIND = "an adapter state"
-
-# The parts of the state that a collapse or a reset rule takes back; the rest only observes.
-LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/")
-
-
-HELD = ("window", "memory/")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,14 +46,6 @@ def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
 
     return locked
-
-
-class Before(NamedTuple):
-    """What was before a batch: the random state, and all the rest where steps are taken at once."""
-
-    draws: Tensor
-    live: Mapping[str, Tensor] = {}
-    held: Mapping[str, Tensor] = {}
 
 
 class Adapter:
@@ -79,60 +67,54 @@ class Adapter:
             source.check_model(self.model_hash)
         elif method.needs:
             raise ValueError(
-                f"{method.names} needs {' and '.join(method.needs)} of the source data: pass "
+                f"{method.names} needs {enumerated(method.needs)} of the source data: pass "
                 "source=holdfast.Source.from_loader(model, loader)."
             )
         # What is made here must be able to train, whatever mode the caller is in.
         with torch.inference_mode(False), torch.enable_grad():
-            self._fill_slots(model)
-            self._watch = Watch(self.network.classes) if self.network.head_name else None
-            self._batches = torch.zeros((), dtype=torch.int64)
-            self._window: Tensor | None = None
-            self._fresh = _clones(self._live())
+            self._state = self._fill_slots(model)
+            self._fresh = self._state.copied()
             self._fresh_draws = self._draws.state
-        self._set_aside(_learnt(self._fresh))
+        self._set_aside(learnt(self._fresh))
         self._lock = RLock()
         self.last = Last()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
         raise TypeError("An adapter cannot be deep-copied: save() it and holdfast.load() it.")
 
-    def _fill_slots(self, model: nn.Module) -> None:
+    def _fill_slots(self, model: nn.Module) -> State:
+        options, host, methods = self.options, self.method.host, self.method.methods
+
         def fresh() -> Network:
             return Network(
                 model,
-                head=self.options.head,
-                memory_format=self.options.memory_format,
-                compile=self.options.compile,
+                head=options.head,
+                memory_format=options.memory_format,
+                compile=options.compile,
             )
 
-        host, methods = self.method.host, self.method.methods
         self.network = fresh()
         selection = host.selection()
         chosen = selection.parameters(self.network, host.name)
         self.network.normalise(selection.statistics, selection.momentum)
-        self._draws = Draws(self.options.seed, self.network.device)
-        self._task = Task(
-            self.network,
-            chosen,
-            selection,
-            self.source,
-            self._draws,
-            self.options.input_range,
-            fresh,
+        self._draws = Draws(options.seed, self.network.device)
+        self._task = task = Task(
+            self.network, chosen, selection, self.source, self._draws, options.input_range, fresh
         )
-        self._terms = [term for one in methods for term in one.terms(self._task)]
-        self._prediction = host.prediction(self._task)
-        self._upkeep = [rule for one in methods for rule in one.upkeep(self._task)]
+        self._terms = [term for one in methods for term in one.terms(task)]
+        self._prediction = host.prediction(task)
+        self._upkeep = [rule for one in methods for rule in one.upkeep(task)]
         # A term may have parts that train along, such as a projector.
-        extra = {
+        beside = {
             f"{term.label}.{name}": parameter
             for term in self._terms
             for name, parameter in term.named_parameters()
         }
-        self._learn = host.learning(self._task, {**chosen, **extra})
+        self._learn = host.learning(task, {**chosen, **beside})
         for one in methods:
-            one.prepare(self._task, self._learn)
+            one.prepare(task, self._learn)
+        self._watch = Watch(self.network.classes) if self.network.head_name else None
+        return State(task, self._terms, self._prediction, self._upkeep, self._learn, self._watch)
 
     @property
     def model(self) -> nn.Module:
@@ -146,28 +128,28 @@ class Adapter:
         """Logits of the images; then the model has adapted to them."""
         start = time.perf_counter()
         with torch.inference_mode(False), self._full_precision():
-            before = self._begin()
+            before = self._state.begin()
             try:
                 batch, newest = self._admit(images)
                 recent = self._recent(batch)
                 step, predicted, proposal = self._look(batch)
                 found = inspect([predicted.logits, *step.looked_at()], proposal)
             except BaseException as error:
-                self._undo(before)
-                self.last = Last(batch=int(self._batches), refused=str(error))
+                self._state.undo(before)
+                self.last = Last(batch=int(self._state.batches), refused=str(error))
                 raise
             if found.problem is None:
                 self._commit(predicted, proposal)
-                self._window = recent
+                self._state.window = recent
             else:
-                self._undo(before)
+                self._state.undo(before)
             logits = predicted.logits
             if self._prediction.after:
                 logits = self._predict(batch)
             logits = logits.detach()[-newest:]
             collapsed = found.problem is None and self._collapsed(logits)
         self.last = Last(
-            batch=int(self._batches),
+            batch=int(self._state.batches),
             losses=found.losses,
             images=proposal.images,
             reliable=None if step.reliable_count is None else int(step.reliable_count),
@@ -176,7 +158,7 @@ class Adapter:
             refused=found.problem,
             collapsed=collapsed,
             rolled_back=collapsed and self.options.rollback,
-            forwards=sum(network.forwards for network in self._networks),
+            forwards=sum(network.forwards for network in self._state.networks),
             backwards=proposal.backwards,
             seconds=time.perf_counter() - start,
         )
@@ -195,11 +177,6 @@ class Adapter:
         logits: Tensor = self._prediction(Step(self.network, batch)).logits
         return logits
 
-    @property
-    def _networks(self) -> list[Network]:
-        """The network that adapts, and those beside it."""
-        return [self.network, *self._task.companions]
-
     def _full_precision(self) -> AbstractContextManager[Any]:
         """Forwards run in the precision asked for, or the caller's autocast; all else in full."""
         kind = self.network.device.type
@@ -208,7 +185,7 @@ class Adapter:
             precision = getattr(torch, self.options.precision)
         elif torch.is_autocast_enabled(kind):
             precision = torch.get_autocast_dtype(kind)
-        for network in self._networks:
+        for network in self._state.networks:
             network.precision = precision
         return torch.autocast(kind, enabled=False)
 
@@ -217,13 +194,14 @@ class Adapter:
         convolutional = self.network.is_conv
         images = check_images(images, self.options.input_range, convolutional=convolutional)
         batch, newest = self.network.prepare(images), len(images)
-        if self._window is not None:
-            if self._window.shape[1:] != batch.shape[1:]:
+        window = self._state.window
+        if window is not None:
+            if window.shape[1:] != batch.shape[1:]:
                 raise ValueError(
-                    f"The window holds images of shape {tuple(self._window.shape[1:])}, this one "
+                    f"The window holds images of shape {tuple(window.shape[1:])}, this one "
                     f"is {tuple(batch.shape[1:])}: keep one size, or reset() first."
                 )
-            batch = torch.cat([self._window, batch])
+            batch = torch.cat([window, batch])
         if self.options.window is not None:
             batch = self.network.prepare(batch[-max(self.options.window, newest) :])
         elif len(batch) == 1 and self.network.by_batch:
@@ -238,27 +216,6 @@ class Adapter:
         """What the window will hold; a copy, since a model may write into its input."""
         size = self.options.window
         return None if size is None else batch[1 - size :].clone()
-
-    def _begin(self) -> Before:
-        for network in self._networks:
-            network.forwards = 0
-            if network.statistics is not None:
-                network.statistics.remember()
-        if self._learn is None or not self._learn.at_once:
-            return Before(self._draws.state)
-        return Before(self._draws.state, _clones(self._live()), self._learn.held())
-
-    def _undo(self, before: Before) -> None:
-        """Leave the state as it was at `_begin`."""
-        self._draws.state = before.draws
-        for network in self._networks:
-            if network.statistics is not None:
-                network.statistics.put_back()
-        if self._learn is not None:
-            self._learn.clear()
-            if self._learn.at_once:
-                self._write(before.live)
-                self._learn.hold(before.held)
 
     def _look(self, batch: Tensor) -> tuple[Step, Predicted, Proposal]:
         """What is predicted, and what there is to learn from the batch."""
@@ -287,7 +244,7 @@ class Adapter:
         stepped = self._learn is not None and proposal.gradient_norm is not None
         if self._learn is not None and stepped:
             self._learn.apply()
-        self._batches += 1
+        self._state.batches += 1
         for rule in self._upkeep:
             if stepped or rule.after == "batch":
                 rule(self, proposal)
@@ -298,10 +255,10 @@ class Adapter:
             return False
         if not self._watch(logits.argmax(1)):
             if self.options.rollback and self._watch.settled():
-                self._healthy, self._latest = self._latest, _clones(_learnt(self._live()))
+                self._healthy, self._latest = self._latest, learnt(self._state.copied())
             return False
         if self.options.rollback:
-            self._write(self._healthy)
+            self._state.write(self._healthy)
             self._set_aside(self._healthy)
             self._watch.start()
         return True
@@ -320,28 +277,25 @@ class Adapter:
                 stacklevel=3,
             )
 
-    def _set_aside(self, learnt: dict[str, Tensor]) -> None:
+    def _set_aside(self, healthy: dict[str, Tensor]) -> None:
         """For rollback: a state known to be healthy, and a later one not known to be so yet."""
-        self._healthy = self._latest = learnt
+        self._healthy = self._latest = healthy
 
     # State.
 
     @_one_at_a_time
     def reset(self) -> None:
         """Start again, as fresh as at the beginning."""
-        self._write(self._fresh)
+        self._state.write(self._fresh)
         self._draws.state = self._fresh_draws
-        self._set_aside(_learnt(self._fresh))
-        self._hold({})
+        self._set_aside(learnt(self._fresh))
+        self._state.hold({})
         self.last = Last()
 
     def forget(self, *, optimizer: bool = True) -> None:
         """Take back what was learnt: weights, averages, the optimiser's state too if not told
         otherwise. Counters go on."""
-        learnt = _learnt(self._fresh)
-        if not optimizer:
-            learnt = {n: t for n, t in learnt.items() if not n.startswith("optimizer/")}
-        self._write(learnt)
+        self._state.write(learnt(self._fresh, optimizer=optimizer))
 
     @_one_at_a_time
     def save(self, path: str | Path) -> None:
@@ -353,7 +307,7 @@ class Adapter:
             "head": self.network.head_name,
             "fisher_samples": None if self.source is None else self.source.fisher_samples,
         }
-        tensors = {**self._live(), **self._held(), "draws": self._draws.state}
+        tensors = {**self._state.live(), **self._state.held(), "draws": self._draws.state}
         if self.options.rollback:
             tensors |= {f"healthy/{name}": value for name, value in self._healthy.items()}
             # A copy, since the two may be one, and a file holds no tensor twice.
@@ -366,54 +320,12 @@ class Adapter:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state in the tensors of a saved file."""
-        self._write({name: tensors[name] for name in self._live()})
+        self._state.write({name: tensors[name] for name in self._state.live()})
         self._draws.state = tensors["draws"]
-        self._hold({name: tensors[name] for name in tensors if name.startswith(HELD)})
+        self._state.hold({name: tensors[name] for name in tensors if name.startswith(HELD)})
         if self.options.rollback:
             self._healthy = files.under("healthy/", tensors)
             self._latest = files.under("latest/", tensors)
-
-    def _live(self) -> dict[str, Tensor]:
-        """Every tensor that changes along a stream, by name; the tensors themselves."""
-        state: dict[str, Tensor] = {"batches": self._batches}
-        parts: dict[str, Mapping[str, Tensor]] = {
-            "model": self._task.parameters,
-            "optimizer": self._learn.live() if self._learn else {},
-            "watch": self._watch.state_dict() if self._watch else {},
-            "prediction": self._prediction.state_dict(),
-        }
-        parts |= {f"terms/{term.label}": term.state_dict() for term in self._terms}
-        parts |= {f"upkeep/{i}": rule.state_dict() for i, rule in enumerate(self._upkeep)}
-        if "teacher" in vars(self._task):  # only if a slot asked for one
-            parts["teacher"] = self._task.teacher.parameters
-        for index, network in enumerate(self._networks):
-            if network.statistics is not None:
-                # Where predictions depend on them, statistics are a part of what was learnt.
-                kind = "model/statistics" if network.statistics.learnt else "statistics"
-                parts[f"{kind}/{index}"] = network.statistics.live()
-        for part, tensors in parts.items():
-            state |= {f"{part}/{name}": tensor.detach() for name, tensor in tensors.items()}
-        return state
-
-    def _held(self) -> dict[str, Tensor]:
-        """What else is kept along a stream, of a size that is not known before it: images."""
-        held = {} if self._window is None else {"window": self._window}
-        if self._learn is not None:
-            held |= {f"memory/{name}": tensor for name, tensor in self._learn.held().items()}
-        return held
-
-    def _hold(self, held: Mapping[str, Tensor]) -> None:
-        window = held.get("window")
-        self._window = None if window is None else self.network.prepare(window)
-        if self._learn is not None:
-            self._learn.hold(files.under("memory/", held))
-
-    @torch.no_grad()
-    def _write(self, state: Mapping[str, Tensor]) -> None:
-        live = self._live()
-        with torch.inference_mode(False):
-            for name, tensor in state.items():
-                live[name].copy_(tensor)
 
     @_one_at_a_time
     def frozen(
@@ -429,11 +341,3 @@ class Adapter:
         itself, as `predict` does, exactly so in the same precision and memory format.
         """
         return export(self._prediction, self.options, calibrate, statistics)
-
-
-def _clones(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in state.items()}
-
-
-def _learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}

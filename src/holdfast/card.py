@@ -13,6 +13,7 @@ from rich.text import Text
 from holdfast.method import Company, Method, Origin, Value
 from holdfast.spec import compose, methods, parse
 from holdfast.terminal import as_text, columns, facts
+from holdfast.words import enumerated
 
 TRAINS = {
     "nothing": "nothing",
@@ -82,7 +83,7 @@ class Card:
         named = {
             "preset": self.preset or "",
             "trains": self.trains,
-            "needs": f"{' and '.join(self.needs) or 'nothing'} of the source",
+            "needs": f"{enumerated(self.needs or ('nothing',))} of the source",
             "predicts": self.predicts,
             "forwards a batch": self.forwards,
             "backwards a batch": self.backwards,

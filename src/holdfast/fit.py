@@ -15,6 +15,7 @@ from holdfast.source import Source
 from holdfast.spec import Composition
 from holdfast.split import find_head, fingerprint
 from holdfast.statistics import batch_norms
+from holdfast.words import enumerated
 
 # A method is tried on so many images.
 TRY_ON = 4
@@ -61,7 +62,7 @@ def try_method(
     except (ValueError, RuntimeError) as error:  # torch's own are RuntimeErrors
         return Fit(False, (" ".join(str(error).split()),))
     except _Wanted:
-        needs = " and ".join(method.needs)
+        needs = enumerated(method.needs)
         if source is None:
             call = "source=holdfast.Source.from_loader(model, loader)"
             remarks.append(f"needs source {needs}: pass {call}")

@@ -109,12 +109,14 @@ class PlainStep(Learn):
             said = term(step)
             if said is None:
                 continue
+            if said.commit is not None:
+                proposal.commits.append(said.commit)
+            if said.loss is None:
+                continue
             weighted = term.weight * said.loss
             total = weighted if total is None else total + weighted
             proposal.losses[term.label] = said.loss.detach()
             proposal.images[term.label] = said.images
-            if said.commit is not None:
-                proposal.commits.append(said.commit)
         if total is not None:
             proposal.backwards = 1
             proposal.gradient_norm = self._gradients(

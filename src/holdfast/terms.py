@@ -16,10 +16,11 @@ from holdfast.step import Step
 class Said(NamedTuple):
     """What a term says of a batch: its loss, over how many images, and what it will remember.
 
-    `commit` runs once loss and gradients have proved finite, and not before.
+    `commit` runs once loss and gradients have proved finite, and not before. Without a loss there
+    is something to remember, but nothing to learn.
     """
 
-    loss: Tensor
+    loss: Tensor | None
     images: int
     commit: Callable[[], None] | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def nearest(word: str, valid: Iterable[str]) -> str:
@@ -16,3 +16,9 @@ def listed(words: Iterable[object], most: int = 12) -> str:
     """'a, b, c', cut with '…' where there are many."""
     texts = [str(word) for word in words]
     return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """'a, b and c'."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

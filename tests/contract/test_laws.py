@@ -283,7 +283,7 @@ def test_logits_that_overflow_are_reported_and_not_learnt_from(adapt, spec):
     run(adapter, stream(("some", "all")))
     before = state_of(adapter)
     with ExitStack() as hooks:
-        for network in adapter._networks:
+        for network in adapter._state.networks:
             fc = network.model.fc
             hooks.enter_context(fc.register_forward_hook(lambda layer, x, output: output * 1e38))
         hooks.enter_context(pytest.warns(UserWarning, match=r"not adapted to: logits.*NaN or Inf"))

@@ -113,6 +113,11 @@ def restate(
     return build
 
 
+def compared(spec):
+    """Adam makes steps of rounding where there is no gradient, different ones on each machine."""
+    return MOVING if "adam" in spec else ALL
+
+
 def follow_both(spec, build, dtype, *, moves=True, **options):
     """Run beside the restatement: logits, student and teacher after every batch.
 
@@ -128,7 +133,7 @@ def follow_both(spec, build, dtype, *, moves=True, **options):
         forwards.append(adapter.last.forwards)
         close(got, expected, dtype, f"logits of batch {index}")
         own = dict(adapter.model.named_parameters())
-        for name in ALL:
+        for name in compared(spec):
             close(own[name], student.w[name], dtype, f"{name} after batch {index}")
             taught = adapter._task.teacher.parameters[name]
             close(taught, teacher.w[name], dtype, f"the teacher's {name} after batch {index}")

@@ -1,9 +1,10 @@
 import pytest
 import torch
-from test_cotta import ALL, MOVING, PlainDebias, follow_teacher, odd, symmetric_ce
+from test_cotta import ALL, MOVING, PlainDebias, compared, follow_teacher, odd, symmetric_ce
 
 import holdfast
 from follow import TOLERANCE, close
+from holdfast.teacher import Teacher
 from plain import PlainAdam, PlainSgd, PlainToy
 from toys import (
     CLASSES,
@@ -145,11 +146,13 @@ def follow_rmt(spec, build, dtype, **options):
     start = {name: tensor.detach().clone() for name, tensor in student.w.items()}
 
     def compare(when):
-        own = dict(adapter.model.named_parameters()) | projector(adapter)
-        for name, weight in own.items():
+        own = dict(adapter.model.named_parameters())
+        taught = adapter._task.teacher.parameters
+        for name in compared(spec):
+            close(own[name], student.w[name], dtype, f"{name} {when}")
+            close(taught[name], teacher.w[name], dtype, f"the teacher's {name} {when}")
+        for name, weight in projector(adapter).items():
             close(weight, student.w[name], dtype, f"{name} {when}")
-        for name, weight in adapter._task.teacher.parameters.items():
-            close(weight, teacher.w[name], dtype, f"the teacher's {name} {when}")
 
     compare("before the stream")
     for index, images in enumerate(stream(KINDS, dtype, last=5)):
@@ -239,21 +242,18 @@ class Loader:
 
 @pytest.fixture
 def forwards(monkeypatch):
-    """How many forwards of the toy net something takes, and a way to stop one."""
-    usual, seen = ToyNet.forward, {"count": 0, "stop_at": None}
+    """Do something, and count the forwards of the toy net that it takes."""
+    usual, seen = ToyNet.forward, []
 
     def counted(self, images):
-        seen["count"] += 1
-        if seen["count"] == seen["stop_at"]:
-            raise KeyboardInterrupt
+        seen.append(len(images))
         return usual(self, images)
 
     def count(do):
-        seen.update(count=0, stop_at=None)
-        return do(), seen["count"]
+        seen.clear()
+        return do(), len(seen)
 
     monkeypatch.setattr(ToyNet, "forward", counted)
-    count.seen = seen
     return count
 
 
@@ -307,14 +307,22 @@ def test_an_interrupted_warm_up_goes_on_where_it_stopped(where, forwards, tmp_pa
         assert forwards(lambda: holdfast.adapt(net, WARMED, source=another))[1] == 0
 
 
-@pytest.mark.parametrize("stop_at", [9, 10])
-def test_a_warm_up_interrupted_within_a_step(stop_at, forwards):
+@pytest.mark.parametrize("method", ["__call__", "follow"])
+def test_a_warm_up_interrupted_within_a_step(method, monkeypatch):
+    """The teacher is stopped at its fifth answer, or when the student has just moved."""
+    usual, calls = getattr(Teacher, method), []
+
+    def stopped(self, *args, **options):
+        calls.append(method)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return usual(self, *args, **options)
+
+    monkeypatch.setattr(Teacher, method, stopped)
     net = toy_net()
     source = prepared(net)
-    forwards.seen.update(count=0, stop_at=stop_at)
     with pytest.raises(KeyboardInterrupt):
         holdfast.adapt(net, WARMED, source=source)
-    forwards.seen.update(stop_at=None)
     resumed = holdfast.adapt(net, WARMED, source=source)
     whole = holdfast.adapt(net, WARMED, source=prepared(net))
     assert_same_state(state_of(resumed), state_of(whole))

@@ -92,9 +92,8 @@ class PlainMemory:
             for item in each:
                 item[2] += 1
 
-    def content(self):
-        items = [item for each in self.lists for item in each]
-        return torch.stack([item[0] for item in items]), [item[2] for item in items]
+    def items(self):
+        return [item for each in self.lists for item in each]
 
 
 class PlainRotta:
@@ -102,19 +101,19 @@ class PlainRotta:
         self,
         net,
         *,
-        lr,
-        adam=False,
+        lr=1e-4,
+        optimizer="adam",
         capacity=64,
         every=64,
-        bn=0.05,
-        teacher=0.999,
-        lambda_time=1.0,
-        lambda_uncertainty=1.0,
+        bn_momentum=0.05,
+        teacher_momentum=0.999,
+        lambda_time=1,
+        lambda_uncertainty=1,
     ):
-        self.student, self.teacher = RobustToy(net, bn), RobustToy(net, bn, trained=())
-        self.optimizer = (PlainAdam if adam else PlainSgd)(self.student, lr)
+        self.student, self.teacher = (RobustToy(net, bn_momentum, t) for t in (NORM_AFFINE, ()))
+        self.optimizer = (PlainAdam if optimizer == "adam" else PlainSgd)(self.student, lr)
         self.memory = PlainMemory(capacity, lambda_time, lambda_uncertainty)
-        self.every, self.slow, self.count = every, teacher, 0
+        self.every, self.momentum, self.count = every, teacher_momentum, 0
 
     def __call__(self, images):
         logits = self.teacher.logits(images, training=False)
@@ -128,34 +127,31 @@ class PlainRotta:
         return logits
 
     def update(self):
-        images, ages = self.memory.content()
+        images = torch.stack([image for image, _, _ in self.memory.items()])
         target = torch.softmax(self.teacher.logits(images, training=True), 1)
         student = torch.log_softmax(self.student.logits(images.flip(3), training=True), 1)
         loss = 0.0
-        for t, s, age in zip(target, student, ages, strict=True):
+        for t, s, (_, _, age) in zip(target, student, self.memory.items(), strict=True):
             w = math.exp(-age / self.memory.capacity)
             loss = loss + w / (1 + w) * -(t * s).sum()
-        self.optimizer.step(loss / len(ages))
+        self.optimizer.step(loss / len(images))
         for name in NORM_AFFINE:
             old, new = self.teacher.w[name], self.student.w[name].detach()
-            self.teacher.w[name] = self.slow * old + (1 - self.slow) * new
+            self.teacher.w[name] = self.momentum * old + (1 - self.momentum) * new
 
 
-def compare(spec, dtype, batches=None, *, moves=True, **settings):
-    """Logits, both nets' weights and both nets' statistics, after every batch."""
+def compare(dtype, batches=None, **settings):
+    """Logits, both nets' weights and statistics, and the memory, after every batch."""
     net = toy_net(dtype=dtype)
-    adapter, plain = holdfast.adapt(net, spec), PlainRotta(net, **settings)
-    start = {name: plain.student.w[name].detach().clone() for name in NORM_AFFINE}
+    adapter, plain = holdfast.adapt(net, spec(**settings)), PlainRotta(net, **settings)
     for index, images in enumerate(batches or stream(dtype=dtype, last=5)):
-        updates = -(plain.count // plain.every)
+        updates = (plain.count + len(images)) // plain.every - plain.count // plain.every
         close(adapter(images), plain(images), dtype, f"logits of batch {index}")
-        updates += plain.count // plain.every
         assert (adapter.last.forwards, adapter.last.backwards) == (1 + 2 * updates, updates)
         assert adapter.last.stepped == (updates > 0)
-        teacher = adapter._task.teacher
         for who, model, toy in (
             ("student", adapter.model, plain.student),
-            ("teacher", teacher.network.model, plain.teacher),
+            ("teacher", adapter._task.teacher.network.model, plain.teacher),
         ):
             for name, weight in model.named_parameters():
                 close(weight, toy.w[name], dtype, f"{who}'s {name} after batch {index}")
@@ -163,36 +159,43 @@ def compare(spec, dtype, batches=None, *, moves=True, **settings):
                 for kind, value in zip(("mean", "var"), stored, strict=True):
                     got = model.get_buffer(f"{name}.running_{kind}")
                     close(got, value, dtype, f"{who}'s {kind} of {name} after batch {index}")
-        assert set(teacher.parameters) == set(NORM_AFFINE)
-    if moves:
-        for name in NORM_AFFINE:
-            assert (plain.student.w[name] - start[name]).abs().max() > 1e-4
-            assert (plain.teacher.w[name] - start[name]).abs().max() > 1e-4
+        state = state_of(adapter)
+        ages, order = state["memory/ages"].sort()
+        items = sorted(plain.memory.items(), key=lambda item: item[2])
+        assert ages.tolist() == [age for _, _, age in items]
+        doubts = torch.tensor([doubt for _, doubt, _ in items], dtype=torch.float64)
+        close(state["memory/entropies"][order], doubts, dtype, f"memory {index}")
+    for name in NORM_AFFINE if plain.momentum < 0.99 else ():
+        for toy in (plain.student, plain.teacher):
+            assert (toy.w[name] - net.get_parameter(name)).abs().max() > 1e-4
     return adapter, plain
 
 
-FAST = "bn_momentum=0.2,teacher_momentum=0.9,augment=flip"
-SLOW = {"bn": 0.2, "teacher": 0.9}
+def spec(augment="flip", **settings):
+    written = (f"{name}={value}" for name, value in {**settings, "augment": augment}.items())
+    return f"rotta({','.join(written)})"
+
+
+FAST = {"lr": 0.01, "optimizer": "sgd", "bn_momentum": 0.2, "teacher_momentum": 0.9}
+SMALL = {**FAST, "every": 10, "capacity": 10}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("every", "capacity"), [(10, 10), (5, 10), (5, 5), (16, 14), (20, 64)])
 def test_rotta(every, capacity, dtype):
     """Updates in the middle of a batch, several in one, none in some."""
-    spec = f"rotta(lr=0.01,optimizer=sgd,every={every},capacity={capacity},{FAST})"
-    _, plain = compare(spec, dtype, lr=0.01, every=every, capacity=capacity, **SLOW)
+    _, plain = compare(dtype, every=every, capacity=capacity, **FAST)
     if capacity == 10:  # a quota of 10/7: two of a class at most, and all rules are met
         assert all(plain.memory.seen.values())
         assert max(len(each) for each in plain.memory.lists) == 2
 
 
 def test_adam():
-    spec = f"rotta(lr=0.002,every=10,capacity=10,{FAST})"
-    compare(spec, torch.float64, lr=0.002, adam=True, every=10, capacity=10, **SLOW)
+    compare(torch.float64, **SMALL | {"lr": 0.002, "optimizer": "adam"})
 
 
 def test_defaults_are_the_papers():
-    compare("rotta(augment=flip)", torch.float64, lr=1e-4, adam=True, moves=False)
+    compare(torch.float64)
     for preset, lr in (("imagenet-c", 1e-4), ("cifar100-c", 1e-3)):
         host = holdfast.compose("rotta", preset=preset).host
         assert (host.lr, host.optimizer, host.momentum) == (lr, "adam", 0.9)
@@ -203,17 +206,7 @@ def test_defaults_are_the_papers():
 @pytest.mark.parametrize(("time", "doubt"), [(0, 1), (1, 0), (0.3, 2), (0, 0)])
 def test_what_is_evicted(time, doubt):
     """With both weights 0 nothing is worse than a newcomer: the first ones stay for ever."""
-    settings = f"lambda_time={time},lambda_uncertainty={doubt},every=10,capacity=10"
-    _, plain = compare(
-        f"rotta(lr=0.01,optimizer=sgd,{settings},{FAST})",
-        torch.float64,
-        lr=0.01,
-        every=10,
-        capacity=10,
-        lambda_time=time,
-        lambda_uncertainty=doubt,
-        **SLOW,
-    )
+    _, plain = compare(torch.float64, lambda_time=time, lambda_uncertainty=doubt, **SMALL)
     evictions = plain.memory.seen["majority"] + plain.memory.seen["own"]
     assert (evictions > 0) == (time + doubt > 0)
 
@@ -222,48 +215,29 @@ def test_of_two_alike_the_later_goes():
     """Two stored images tie; a surer one of their class comes; ages tell which of them is left."""
     sure = typical_images()[:1]
     dim = 0.4 * sure
-    plain = RobustToy(toy_net(dtype=torch.float64), 0.2)
-    p = [torch.softmax(plain.logits(each, training=False)[0], 0) for each in (dim, sure)]
+    toy = RobustToy(toy_net(dtype=torch.float64), 0.2)
+    p = [torch.softmax(toy.logits(each, training=False)[0], 0) for each in (dim, sure)]
     assert p[0].argmax() == p[1].argmax() and p[0].max() < p[1].max() - 0.01
     batches = [dim, dim, sure, *typical_images()[1:3].split(1)] * 2
-    settings = "lambda_time=0,lambda_uncertainty=1,every=5,capacity=14"
-    _, plain = compare(
-        f"rotta(lr=0.1,optimizer=sgd,{settings},{FAST})",
-        torch.float64,
-        batches,
-        lr=0.1,
-        every=5,
-        capacity=14,
-        lambda_time=0,
-        **SLOW,
-    )
+    settings = FAST | {"lr": 0.1, "every": 5, "capacity": 14, "lambda_time": 0}
+    _, plain = compare(torch.float64, batches, **settings)
     assert plain.memory.seen["own"] and plain.memory.seen["dropped"]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_single_images(dtype):
-    batches = [image[None] for images in stream(("some", "all", "none"), dtype) for image in images]
-    settings = f"every=3,capacity=5,{FAST}"
-    spec = f"rotta(lr=0.005,optimizer=sgd,{settings})"
-    compare(spec, dtype, batches, lr=0.005, every=3, capacity=5, **SLOW)
+    batches = torch.cat(stream(("some", "all", "none"), dtype)).split(1)
+    compare(dtype, batches, every=3, capacity=5, **FAST)
 
 
 def test_a_memory_of_one_image():
-    spec = f"rotta(lr=0.01,optimizer=sgd,every=1,capacity=1,{FAST})"
     batches = stream(("some", "all"), torch.float64, size=4)
-    _, plain = compare(spec, torch.float64, batches, lr=0.01, every=1, capacity=1, **SLOW)
-    assert sum(len(each) for each in plain.memory.lists) == 1
+    _, plain = compare(torch.float64, batches, every=1, capacity=1, **FAST)
+    assert len(plain.memory.items()) == 1
 
 
 def test_predict_is_the_teachers_and_leaves_the_memory_alone():
-    adapter, plain = compare(
-        f"rotta(lr=0.01,optimizer=sgd,every=10,capacity=10,{FAST})",
-        torch.float64,
-        lr=0.01,
-        every=10,
-        capacity=10,
-        **SLOW,
-    )
+    adapter, plain = compare(torch.float64, **SMALL)
     before = state_of(adapter)
     images = source_batches(torch.float64)[0][0]
     expected = plain.teacher.logits(images, training=False)
@@ -276,7 +250,7 @@ def test_predict_is_the_teachers_and_leaves_the_memory_alone():
 def test_saved_in_the_middle_goes_on_bit_for_bit(augment, tmp_path):
     """With images in memory, and samples counted towards the next update."""
     net = toy_net()
-    adapter = holdfast.adapt(net, f"rotta(lr=0.001,every=10,capacity=10,augment={augment})")
+    adapter = holdfast.adapt(net, spec(augment, lr=0.001, every=10, capacity=10))
     batches = stream(last=5)
     for images in batches[:5]:
         adapter(images)
@@ -289,7 +263,7 @@ def test_saved_in_the_middle_goes_on_bit_for_bit(augment, tmp_path):
 
 
 def test_images_of_another_size_than_those_in_memory():
-    adapter = holdfast.adapt(toy_net(), f"rotta(every=10,capacity=10,{FAST})")
+    adapter = holdfast.adapt(toy_net(), spec(**SMALL))
     images = stream(("some", "all", "some"))
     adapter(images[0])
     before = state_of(adapter)
@@ -303,7 +277,7 @@ def test_images_of_another_size_than_those_in_memory():
 def test_nothing_of_a_batch_remains_if_a_later_update_in_it_fails():
     """The first of two updates throws the weights so far that the second one's loss is not finite.
     Until then images were remembered, and statistics, weights, momentum and the teacher moved."""
-    adapter = holdfast.adapt(toy_net(), f"rotta(lr=1e38,optimizer=sgd,every=20,capacity=10,{FAST})")
+    adapter = holdfast.adapt(toy_net(), spec(**SMALL | {"lr": 1e38, "every": 20}))
     first, *rest = stream(("some", "all", "some"))
     adapter(first)
     assert not adapter.last.stepped

@@ -197,8 +197,7 @@ def _like(part: Tensor, weight: Tensor) -> Tensor:
 class Cotta(Learner):
     """Agrees with a mean teacher, which averages augmented views where the source model is unsure.
 
-    L = CE(teacher, student), or the mean of both directions;  θ' ← m θ' + (1 − m) θ;  each weight
-    goes back to θ0 with probability p
+    L = CE(teacher, student);  θ' ← m θ' + (1 − m) θ;  each number of θ ← θ0 with probability p
     """
 
     paper: ClassVar[str] = (

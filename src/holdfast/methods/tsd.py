@@ -52,15 +52,17 @@ class PrototypeAgreement(Term):
     def directions(self, x: Tensor) -> Tensor:
         return nn.functional.normalize(x, p=self.order, dim=-1)
 
-    def forward(self, step: Step) -> Said | None:
+    def forward(self, step: Step) -> Said:
         joined, log_q, used = step.once(self.view)
-        if not len(used):
-            return None
+        features, logits = step.features.detach(), step.logits.detach()
         log_r = step.log_probabilities.detach()
         log_r = log_r if self.published else log_r.exp().log_softmax(1)
-        loss = (log_q.exp() * (log_q - log_r)).sum(1)[used].mean()
-        features, logits = step.features.detach(), step.logits.detach()
-        return Said(loss, len(used), lambda: self.supports.take(joined, features, logits))
+        each = (log_q.exp() * (log_q - log_r)).sum(1)[used]
+        return Said(
+            each.mean() if len(used) else None,
+            len(used),
+            lambda: self.supports.take(joined, features, logits),
+        )
 
 
 class LocalAgreement(Term):

@@ -47,7 +47,7 @@ def moved(
     members: (K, b, d), rows beyond `size` (K,) are ignored; count: (K,), these included.
     """
     # Not above 1/b, lest a covariance lose its positive sign where a batch exceeds the clip.
-    share = (1 / torch.maximum(count.clamp_max(clip), size)).to(mean.dtype)[:, None]
+    share = 1 / torch.maximum(count.clamp_max(clip), size).to(mean.dtype)[:, None]
     row = torch.arange(members.shape[1], device=members.device)
     apart = torch.where((row < size[:, None])[:, :, None], members - mean[:, None], 0)
     change = share * apart.sum(1)
@@ -117,7 +117,8 @@ class ClassAlignment(Term):
             self.covariances[classes] = covariances.detach()
             self.counts[classes] = counts
 
-        return Said(loss.sum() / self.divisor, int(size[used].sum()), commit)
+        total = loss.sum() / self.divisor if len(used) else None
+        return Said(total, int(size[used].sum()), commit)
 
 
 def _by_class(features: Tensor, place: Tensor, size: Tensor) -> Tensor:
