@@ -73,7 +73,7 @@ def show_default(out: Console, name: str, measured: Measured) -> None:
 
 def show_views(out: Console, found: dict[str, Measured]) -> None:
     shown = table(
-        f"CoTTA's views: {VIEWS} augmented forwards of a teacher over {VIEWS} plain ones, {DEFAULT}",
+        f"CoTTA's views: {VIEWS} augmented forwards of a teacher over as many plain ones",
         "cotta-views",
         "plain ms",
         "augmented ms",

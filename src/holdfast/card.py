@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.method import Company, Method, Origin, Value
-from holdfast.spec import compose, methods, parse
+from holdfast.spec import Composition, compose, methods, parse
 from holdfast.terminal import as_text, columns, facts
 from holdfast.words import enumerated
 
@@ -87,7 +87,7 @@ class Card:
             "predicts": self.predicts,
             "forwards a batch": self.forwards,
             "backwards a batch": self.backwards,
-            "memory": self.memory,
+            "peak memory": self.memory,
         }
         return Group(Text(self.name, "bold"), facts(named), *self.parts)
 
@@ -104,7 +104,7 @@ def card(spec: str, preset: str | None = None) -> Card:
         predicts=host.predicting(),
         forwards=_range(method.forwards),
         backwards=_range(method.backwards),
-        memory="; ".join(dict.fromkeys(one.memory for one in method.methods)),
+        memory=_memory(method),
         parts=tuple(
             _part(resolved, written, company)
             for resolved, written, company in zip(
@@ -137,6 +137,13 @@ def _part(resolved: Method, written: Method, company: Company) -> Part:
             if one.name in resolved.given
         ),
     )
+
+
+def _memory(method: Composition) -> str:
+    """What a step takes at its peak beside the network itself."""
+    backward = "one forward and backward, the optimiser's state"
+    most = backward if method.backwards[1] else "one forward"
+    return "; ".join([most, *(one.memory for one in method.methods if one.memory)])
 
 
 def _range(fewest_and_most: tuple[int, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,12 @@ class Proposal:
     commits: list[Callable[[], None]] = field(default_factory=list)
     gradient_norm: Tensor | None = None
     backwards: int = 0
+
+    def finite(self) -> bool:
+        """Whether there is a gradient, and it and all losses are finite."""
+        if self.gradient_norm is None:
+            return False
+        return all(map(math.isfinite, (self.gradient_norm, *self.losses.values())))
 
 
 class Learn(ABC):

@@ -125,8 +125,8 @@ class Method:
     predicts: ClassVar[str] = "the adapted network's logits, before the update"
     trains_also: ClassVar[str] = ""
     note: ClassVar[str] = ""
-    # What it keeps beside the network and its activations.
-    memory: ClassVar[str] = "nothing beside the network"
+    # What it needs memory for, beside the network, one forward (and backward) and the optimiser.
+    memory: ClassVar[str] = ""
     # May follow a host; and is a method in its own right, not only something to add to one.
     plugin: ClassVar[bool] = False
     standalone: ClassVar[bool] = True

@@ -336,7 +336,8 @@ def test_a_warm_up_shows_its_progress_on_a_terminal_only(monkeypatch, capsys):
         if forced:
             monkeypatch.setenv("FORCE_COLOR", "1")
         holdfast.adapt(net, WARMED, source=source)
-        assert ("warm-up" in capsys.readouterr().err) == forced
+        shown = capsys.readouterr().err
+        assert ("warm-up" in shown) == (f"{WARM}/{WARM}" in shown) == forced
 
 
 def test_save_and_load(tmp_path, forwards):

@@ -76,6 +76,8 @@ class Eata(Eta):
     L = mean over kept images of exp(E0 − H)·H + β Σ F (θ − θ0)²
     """
 
+    memory: ClassVar[str] = "two numbers for each weight that trains"
+
     fisher_weight: float = setting(2000.0, "β, the weight of the Fisher anchor", at_least=0)
     fisher_samples: int = setting(2000, "images behind the Fisher information", at_least=1)
 

@@ -181,7 +181,7 @@ class MemoryStep(PlainStep):
                 update = self._update(step, terms)
                 update.backwards += proposal.backwards
                 proposal = update
-                if update.gradient_norm is None or not math.isfinite(update.gradient_norm):
+                if not update.finite():
                     break
                 self._take(update)
         return proposal

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -53,7 +52,7 @@ class SamStep(PlainStep):
         first = super().propose(step, terms)
         if first.gradient_norm is None:
             return self._coast(first)
-        if not math.isfinite(first.gradient_norm):
+        if not first.finite():
             return first
         weights = [parameter.detach() for parameter in self.parameters.values()]
         before = [weight.clone() for weight in weights]
