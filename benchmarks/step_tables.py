@@ -51,7 +51,9 @@ def show_steps(out: Console, name: str, contestants: Contestants) -> None:
             out.print(f"(eata+debias) / eata: {row['eata+debias'].over(row['eata'])}")
     out.print("Peak: the most torch's allocator held during a step beyond what it held before it.")
     out.print("Held: tensors of the adapter, those it takes from the source too, but its network.")
-    out.print(f"cotta is here without its augmented views, up to {VIEWS} more forwards a batch.\n")
+    if any(name.startswith("cotta") for row in contestants.values() for name in row):
+        out.print(f"cotta: without augmented views, which are {VIEWS} forwards a batch by default.")
+    out.print()
 
 
 def show_default(out: Console, name: str, measured: Measured) -> None:

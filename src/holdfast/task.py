@@ -86,6 +86,7 @@ class Task:
         """Of the source's loader."""
         return self._source("loader/batch_size").batch_size
 
+    @cached_property
     def replay(self) -> Replay:
         """Labelled source batches by number, in the loader's order, cycling."""
         return self._source().replay(self.network)

@@ -205,8 +205,9 @@ class Cotta(Learner):
     )
     note: ClassVar[str] = (
         "Views are taken one at a time, with no graph, and only for batches on which the source "
-        "model's mean confidence is below augment_below. frozen() gives the teacher without views; "
-        "frozen(statistics='batch') has them."
+        "model's mean confidence is below augment_below: adapter.last.forwards tells. frozen() gives "
+        "the teacher without views, with the statistics of its forwards on the stream (of a "
+        "batch's first view, where it took views); frozen(statistics='batch') has the views too."
     )
     memory: ClassVar[str] = (
         "two more copies of the network (teacher and source), one number for each weight, and the "

@@ -191,7 +191,7 @@ class Rmt(Learner):
                 )
             )
         if self.weight_replay:
-            found.append(SourceReplay(self.weight_replay, task.replay(), self._steps(task)))
+            found.append(SourceReplay(self.weight_replay, task.replay, self._steps(task)))
         return found
 
     def prediction(self, task: Task) -> Prediction:
@@ -223,7 +223,7 @@ class Rmt(Learner):
         done = live["steps"]
         if int(done) == steps:
             return
-        replay = task.replay()
+        replay = task.replay
         kept_at, whole = time.monotonic(), True
         with progress("RMT warm-up", steps) as advance:
             advance(int(done))
