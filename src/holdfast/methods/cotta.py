@@ -205,7 +205,7 @@ class Cotta(Learner):
     )
     note: ClassVar[str] = (
         "Views are taken one at a time, with no graph, and only for batches on which the source "
-        "model's mean confidence is below augment_below: adapter.last.forwards tells. frozen() gives "
+        "model's mean confidence is below augment_below: adapter.last.forwards tells. frozen() is "
         "the teacher without views, with the statistics of its forwards on the stream (of a "
         "batch's first view, where it took views); frozen(statistics='batch') has the views too."
     )
