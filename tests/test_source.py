@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import holdfast
 from holdfast import Source
@@ -192,3 +193,53 @@ def test_a_data_loader_with_its_own_order():
     loader = torch.utils.data.DataLoader(dataset, batch_size=10)
     source = Source.from_loader(net, loader)
     assert torch.allclose(source.prototypes, toy_source(net).prototypes, atol=1e-5)
+
+
+def shuffled(batches):
+    images = torch.cat([images for images, _ in batches])
+    labels = torch.cat([labels for _, labels in batches])
+    return DataLoader(TensorDataset(images, labels), batch_size=14, shuffle=True)
+
+
+def test_a_loader_that_shuffles_gives_the_same_source_and_leaves_torchs_randomness_alone():
+    net = toy_net()
+    made = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        source = holdfast.Source.from_loader(net, shuffled(source_batches()), limit=20)
+        assert torch.equal(torch.get_rng_state(), before)
+        made.append(source)
+    assert torch.equal(made[0].prototypes, made[1].prototypes)
+    assert made[0].work_key("x") == made[1].work_key("x")
+
+
+def test_replay_of_a_loader_that_shuffles_is_the_same_from_any_start():
+    net = toy_net()
+    source = holdfast.Source.from_loader(net, shuffled(source_batches()))
+    network = holdfast.adapt(net, "tent").network
+    straight = source.replay(network)
+    every = [straight[number] for number in range(9)]
+    for number in (0, 8, 4, 4, 5, 3):
+        images, labels = source.replay(network)[number]
+        assert torch.equal(images, every[number][0]) and torch.equal(labels, every[number][1])
+    jumping = source.replay(network)
+    for number in (7, 2, 3, 3, 8):
+        assert torch.equal(jumping[number][0], every[number][0])
+    # Three batches a pass, and every pass in another order.
+    assert not torch.equal(every[0][0], every[3][0])
+
+
+def test_replay_names_a_bad_batch_of_the_loader_and_goes_on_after_it():
+    net = toy_net()
+    batches = source_batches()
+    source = holdfast.Source.from_loader(net, batches)
+    good = batches[1]
+    batches[1] = (good[0] * 255, good[1])
+    replay = source.replay(holdfast.adapt(net, "tent").network)
+    first = replay[0][0]
+    with pytest.raises(ValueError, match=r"Replay, batch 1 of the source's loader: Images lie in"):
+        replay[1]
+    batches[1] = good
+    assert torch.equal(replay[1][1], good[1])
+    assert torch.equal(replay[2][1], batches[2][1]) and torch.equal(replay[3][0], first)

@@ -25,7 +25,7 @@ from holdfast.options import Options
 from holdfast.predict import Predicted
 from holdfast.source import Source
 from holdfast.spec import Composition
-from holdfast.split import Network, fingerprint
+from holdfast.split import Network, fingerprint, without_autocast
 from holdfast.state import HELD, State, learnt
 from holdfast.step import Step
 from holdfast.task import Task
@@ -71,7 +71,7 @@ class Adapter:
                 "source=holdfast.Source.from_loader(model, loader)."
             )
         # What is made here must be able to train, whatever mode the caller is in.
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad(), without_autocast(model):
             self._state = self._fill_slots(model)
             self._fresh = self._state.copied()
             self._fresh_draws = self._draws.state
@@ -117,6 +117,11 @@ class Adapter:
         return State(task, self._terms, self._prediction, self._upkeep, self._learn, self._watch)
 
     @property
+    def _adapts(self) -> bool:
+        """Whether what it predicts changes along a stream."""
+        return self._learn is not None or bool(self._prediction.state_dict())
+
+    @property
     def model(self) -> nn.Module:
         """The adapted network itself, for looking at; take weights from `frozen()`."""
         return self.network.model
@@ -132,7 +137,7 @@ class Adapter:
             try:
                 batch, newest = self._admit(images)
                 recent = self._recent(batch)
-                step, predicted, proposal = self._look(batch)
+                step, predicted, proposal = self._look(batch, newest)
                 found = inspect([predicted.logits, *step.looked_at()], proposal)
             except BaseException as error:
                 self._state.undo(before)
@@ -145,7 +150,7 @@ class Adapter:
                 self._state.undo(before)
             logits = predicted.logits
             if self._prediction.after:
-                logits = self._predict(batch)
+                logits = self._predict(batch, newest)
             logits = logits.detach()[-newest:]
             collapsed = found.problem is None and self._collapsed(logits)
         self.last = Last(
@@ -169,12 +174,12 @@ class Adapter:
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return before any update, with no change to anything."""
         with torch.inference_mode(False), self._full_precision(), self._draws.kept():
-            batch, newest = self._admit(images)
-            return self._predict(batch)[-newest:]
+            batch, newest = self._admit(images, needs_batch=not self._prediction.after)
+            return self._predict(batch, newest)[-newest:]
 
     @torch.no_grad()
-    def _predict(self, batch: Tensor) -> Tensor:
-        logits: Tensor = self._prediction(Step(self.network, batch)).logits
+    def _predict(self, batch: Tensor, newest: int) -> Tensor:
+        logits: Tensor = self._prediction(Step(self.network, batch, newest=newest)).logits
         return logits
 
     def _full_precision(self) -> AbstractContextManager[Any]:
@@ -189,7 +194,7 @@ class Adapter:
             network.precision = precision
         return torch.autocast(kind, enabled=False)
 
-    def _admit(self, images: Tensor) -> tuple[Tensor, int]:
+    def _admit(self, images: Tensor, *, needs_batch: bool = True) -> tuple[Tensor, int]:
         """The batch to look at, which is the window if there is one, and how many are new."""
         convolutional = self.network.is_conv
         images = check_images(images, self.options.input_range, convolutional=convolutional)
@@ -204,7 +209,7 @@ class Adapter:
             batch = torch.cat([window, batch])
         if self.options.window is not None:
             batch = self.network.prepare(batch[-max(self.options.window, newest) :])
-        elif len(batch) == 1 and self.network.by_batch:
+        elif len(batch) == 1 and self.network.by_batch and needs_batch:
             raise ValueError(
                 f"A batch of one image: {self.method.names} normalises by batch statistics, and "
                 "one image has none. Pass window=W to adapt(), to normalise and learn over the "
@@ -217,11 +222,11 @@ class Adapter:
         size = self.options.window
         return None if size is None else batch[1 - size :].clone()
 
-    def _look(self, batch: Tensor) -> tuple[Step, Predicted, Proposal]:
+    def _look(self, batch: Tensor, newest: int) -> tuple[Step, Predicted, Proposal]:
         """What is predicted, and what there is to learn from the batch."""
         lone = len(batch) == 1 and self.network.by_batch
         learn = None if lone else self._learn
-        step = Step(self.network, batch, learning=learn is not None, record=True)
+        step = Step(self.network, batch, learning=learn is not None, record=True, newest=newest)
         if lone:
             # It leaves no trace: neither learnt from nor drawn for.
             with torch.no_grad(), self._draws.kept():
@@ -251,14 +256,16 @@ class Adapter:
 
     def _collapsed(self, logits: Tensor) -> bool:
         """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
-        if self._watch is None or self._learn is None or not self._watch.fits(logits):
+        if self._watch is None or not self._adapts or not self._watch.fits(logits):
             return False
         if not self._watch(logits.argmax(1)):
             if self.options.rollback and self._watch.settled():
-                self._healthy, self._latest = self._latest, learnt(self._state.copied())
+                self._healthy, self._latest = self._latest, self._state.learnt()
             return False
         if self.options.rollback:
             self._state.write(self._healthy)
+            if self._learn is not None:
+                self._learn.hold({})  # what it held was seen with the collapsed model's eyes
             self._set_aside(self._healthy)
             self._watch.start()
         return True

@@ -47,14 +47,18 @@ class Augment(nn.Module):
         if self.chain is None:
             odd = self.name == "alternate" and (int(self.calls) + ahead) % 2 == 0
             return images.flip(-1) if odd or self.name == "flip" else images
-        if images.ndim != 4 or images.shape[1] != 3:
+        self.check(images)
+        size = self.high - self.low
+        with self.draws.scope():
+            return self.chain(((images - self.low) / size).clamp(0, 1)) * size + self.low
+
+    def check(self, images: Tensor) -> None:
+        """Whether these can be augmented, to be asked before a view is wanted."""
+        if self.chain is not None and (images.ndim != 4 or images.shape[1] != 3):
             raise ValueError(
                 f"augment={self.name} works on RGB images (batch, 3, height, width), not on "
                 f"{tuple(images.shape)}: choose augment=flip."
             )
-        size = self.high - self.low
-        with self.draws.scope():
-            return self.chain(((images - self.low) / size).clamp(0, 1)) * size + self.low
 
     def commit(self, count: int = 1) -> None:
         self.calls += count

@@ -73,12 +73,14 @@ def gather_gaussians(
                 squares[label] += members.T @ members
     total = counts.sum()
     mean, means = sums.sum(0) / total, sums / counts.clamp_min(1)[:, None]
-    square = means * means if diagonal else means[:, :, None] * means[:, None, :]
-    divisor = counts.clamp_min(1).view([-1] + [1] * (squares.ndim - 1))
+    # Class by class and in place: full covariances are large.
+    for covariance, center, count in zip(squares, means, counts.clamp_min(1), strict=True):
+        covariance.div_(count)
+        covariance.sub_(center * center if diagonal else torch.outer(center, center))
     kind = "diagonal" if diagonal else "full"
     made = {
         f"{kind}/mean": means,
-        f"{kind}/covariance": squares / divisor - square,
+        f"{kind}/covariance": squares,
         "all/mean": mean,
         "all/covariance": products / total - torch.outer(mean, mean),
     }

@@ -77,6 +77,12 @@ class Learn(ABC):
     def hold(self, held: Mapping[str, Tensor]) -> None:  # noqa: B027 (most hold nothing)
         """Take back what `held` gave."""
 
+    def remember(self) -> None:  # noqa: B027
+        """Put aside what it holds, for `put_back`."""
+
+    def put_back(self) -> None:  # noqa: B027
+        """Hold again what was held at `remember`."""
+
     @abstractmethod
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         """Losses and gradients."""

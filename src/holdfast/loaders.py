@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from holdfast.guard import InputRange, check_images
@@ -24,7 +25,7 @@ def checked_batches(
     length = _images_in(loader)
     total = length if limit is None or length is None else min(length, limit)
     with progress(what, total) as advance:
-        for index, batch in enumerate(loader):
+        for index, batch in enumerate(in_its_own_order(loader)):
             images, labels = images_and_labels(batch)
             try:
                 check_images(images, input_range, convolutional=network.is_conv)
@@ -75,6 +76,24 @@ def check_labels(labels: object, images: int, classes: int) -> Tensor:
     return labels.long().cpu()
 
 
+def in_its_own_order(loader: Iterable[Any], number: int = 0) -> Iterator[Any]:
+    """Pass `number` over a loader. If it shuffles, then always alike for the same number, and
+    without a draw from the caller's randomness."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(number)
+        iterator = iter(loader)
+        state = torch.get_rng_state()
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(state)
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            state = torch.get_rng_state()
+        yield batch
+
+
 class Replay:
     """Labelled batches of a loader by number, in its order, beginning again at its end.
 
@@ -87,39 +106,53 @@ class Replay:
         self._open = open_loader
         self._network = network
         self._input_range = input_range
-        self._pass = self._batches()
-        self._number = -1
-        self._latest: tuple[Tensor, Tensor]
+        self._pass, self._passes = self._batches(0), 0
+        self._next = 0
+        self._latest: tuple[Tensor, Tensor] | None = None
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
         """Batch `number`, counted over all passes. The same and the next one are cheap; any other
-        means to go through the loader from its start."""
-        if number == self._number + 1:
-            found = next(self._pass, None)
-            self._latest = self._find(0) if found is None else found
-        elif number != self._number:
-            self._latest = self._find(number)
-        self._number = number
+        means to go through a pass from its start."""
+        if self._latest is None or number != self._next - 1:
+            try:
+                found = next(self._pass, None) if number == self._next else self._find(number)
+                self._latest = self._begin(self._passes + 1) if found is None else found
+            except BaseException:
+                self._next = -1  # what comes next has to be looked for
+                raise
+            self._next = number + 1
         return self._latest
 
-    def _find(self, number: int) -> tuple[Tensor, Tensor]:
-        """From a new pass on; a whole one is gone through at most once, to learn its length."""
-        while True:
-            self._pass = self._batches()
-            length = 0
-            for batch in self._pass:
-                if number == length:
-                    return batch
-                length += 1
-            if not length:
-                raise ValueError("Replay: the source's loader gave no batch to learn from.")
-            number %= length
+    def _begin(self, number: int) -> tuple[Tensor, Tensor]:
+        """The first batch of a pass."""
+        self._pass, self._passes = self._batches(number), number
+        found = next(self._pass, None)
+        if found is None:
+            raise ValueError("Replay: the source's loader gave no batch to learn from.")
+        return found
 
-    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for batch in self._open():
+    def _find(self, number: int) -> tuple[Tensor, Tensor]:
+        """From a pass's start; the first one is gone through to learn how long a pass is."""
+        length = 0
+        found: tuple[Tensor, Tensor] | None = self._begin(0)
+        while found is not None:
+            if length == number:
+                return found
+            length += 1
+            found = next(self._pass, None)
+        found = self._begin(number // length)
+        for _ in range(number % length):
+            found = next(self._pass)
+        return found
+
+    def _batches(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for index, batch in enumerate(in_its_own_order(self._open(), number)):
             images, labels = images_and_labels(batch)
-            check_images(images, self._input_range, convolutional=self._network.is_conv)
-            if len(images) > 1 or not self._network.by_batch:
+            try:
+                check_images(images, self._input_range, convolutional=self._network.is_conv)
                 known = check_labels(labels, len(images), self._network.classes)
+            except ValueError as error:
+                raise ValueError(f"Replay, batch {index} of the source's loader: {error}") from None
+            if len(images) > 1 or not self._network.by_batch:
                 # A copy, since autograd cannot save what was made in inference mode.
                 yield self._network.prepare(images), known.to(self._network.device).clone()

@@ -131,6 +131,8 @@ class Method:
     plugin: ClassVar[bool] = False
     standalone: ClassVar[bool] = True
     learns: ClassVar[bool] = False
+    # Keeps images or features one by one; of a window only the newest are taken in.
+    gathers: ClassVar[bool] = False
     # Without a gradient the optimiser still steps, so that momentum moves weights.
     coasts: ClassVar[bool] = False
     backwards: ClassVar[int] = 0

@@ -39,15 +39,7 @@ class Select:
         model = network.model
         model.requires_grad_(False)
         if self.what == "norm":
-            layers = norm_layers(model).items()
-            left_out = [word for word in self.exclude.split("|") if word]
-            kept = [layer for name, layer in layers if not any(word in name for word in left_out)]
-            if layers and not kept:
-                raise ValueError(
-                    f"exclude={self.exclude} leaves {method} no norm layer of {network.name} to "
-                    "train: name fewer layers, or exclude=none."
-                )
-            of_norms = {id(p) for layer in kept for p in layer.parameters()}
+            of_norms = {id(p) for layer in norm_layers(model).values() for p in layer.parameters()}
             chosen = {name: p for name, p in model.named_parameters() if id(p) in of_norms}
             if not chosen:
                 raise ValueError(
@@ -66,6 +58,22 @@ class Select:
             if self.what == "body":
                 of_head = {id(parameter) for parameter in network.head.parameters()}
                 chosen = {name: p for name, p in chosen.items() if id(p) not in of_head}
-        for parameter in chosen.values():
+        excluded = self._excluded(model)
+        kept = {name: p for name, p in chosen.items() if id(p) not in excluded}
+        if not kept:
+            raise ValueError(
+                f"exclude={self.exclude} leaves {method} nothing of {network.name} to train: name "
+                "fewer layers, or exclude=none."
+            )
+        for parameter in kept.values():
             parameter.requires_grad_(True)
-        return chosen
+        return kept
+
+    def _excluded(self, model: nn.Module) -> set[int]:
+        words = [word for word in self.exclude.split("|") if word]
+        return {
+            id(parameter)
+            for name, layer in norm_layers(model).items()
+            if any(word in name for word in words)
+            for parameter in layer.parameters()
+        }

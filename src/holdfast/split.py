@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from holdfast.statistics import Normalising, Statistics, statistics_of
 from holdfast.words import listed, nearest
 
 MemoryFormat = Literal["auto", "channels_last", "contiguous"]
+Forward = Callable[[Tensor], tuple[list[Tensor], Tensor]]
 
 
 class Network:
@@ -50,7 +52,7 @@ class Network:
         self.forwards = 0
         self._seen: list[Tensor] = []
         self._hook = self._tap()
-        self._run = torch.compile(self._forward) if compile else self._forward
+        self._run = compiled(self._forward) if compile else self._forward
 
     @property
     def head(self) -> nn.Module:
@@ -69,7 +71,9 @@ class Network:
     @torch.no_grad()
     def set_rows(self, rows: Tensor) -> None:
         """Give the head other rows, and no bias."""
-        self._weight.copy_(rows.reshape(self._weight.shape))
+        # A new parameter, since the old one may be shared with the body.
+        own = rows.reshape(self._weight.shape).to(self._weight)
+        self.head.register_parameter("weight", nn.Parameter(own, requires_grad=False))
         self.head.register_parameter("bias", None)
 
     @property
@@ -108,10 +112,13 @@ class Network:
         """Whether a batch is normalised by itself, so that one image alone cannot be."""
         return self.statistics is not None and self.statistics.by_batch
 
-    def __call__(self, images: Tensor, *, record: bool = False) -> tuple[list[Tensor], Tensor]:
+    def __call__(
+        self, images: Tensor, *, record: bool = False, aside: bool = False
+    ) -> tuple[list[Tensor], Tensor]:
         """What the head saw, and the logits, in float32 at least.
 
         record: learnt from, so that batch norm takes these images into what it remembers.
+        aside: normalised as when learning, but nothing is remembered.
         """
         self.forwards += 1
         # A cached cast of a weight would outlive the step that changes the weight.
@@ -123,7 +130,7 @@ class Network:
                 cache_enabled=False,
             ),
             _slow_attention() if self._has_attention else nullcontext(),
-            self._normalising(len(images), record),
+            self._normalising(len(images), record, aside),
         ):
             seen, logits = self._run_or_retry(images)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
@@ -134,11 +141,13 @@ class Network:
             )
         return seen, at_least_float32(logits)
 
-    def _normalising(self, images: int, record: bool) -> AbstractContextManager[None]:
+    def _normalising(self, images: int, record: bool, aside: bool) -> AbstractContextManager[None]:
         if self.statistics is None:
             return nullcontext()
         if images == 1 and self.by_batch:
             return self.statistics.alone()
+        if aside:
+            return self.statistics.aside()
         return self.statistics.recording() if record else nullcontext()
 
     def feature(self, seen: list[Tensor], logits: Tensor) -> Tensor:
@@ -210,7 +219,7 @@ class Network:
 
     def _forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         output = self.model(images)
-        return list(self._seen), getattr(output, "logits", output)
+        return list(self._seen), logits_of(output)
 
 
 @contextmanager
@@ -223,6 +232,25 @@ def _slow_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+def compiled(forward: Forward) -> Forward:
+    """Newer torch counts recompilations of each network by itself: a method may have several."""
+    apart = {"isolate_recompiles": True}
+    known = inspect.signature(torch.compile).parameters
+    return torch.compile(forward, **{k: v for k, v in apart.items() if k in known})  # type: ignore[call-overload,no-any-return]
+
+
+def without_autocast(model: nn.Module) -> AbstractContextManager[Any]:
+    """Switch the caller's autocast off, on the model's device."""
+    tensor = next(iter([*model.parameters(), *model.buffers()]), torch.zeros(0))
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def logits_of(output: Any) -> Tensor:
+    """A model returns a tensor, or an object with `.logits`."""
+    logits: Tensor = getattr(output, "logits", output)
+    return logits
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -29,7 +29,6 @@ class Before(NamedTuple):
 
     draws: Tensor
     live: Mapping[str, Tensor] = {}
-    held: Mapping[str, Tensor] = {}
 
 
 @dataclass
@@ -74,7 +73,11 @@ class State:
         }
 
     def copied(self) -> dict[str, Tensor]:
-        return {name: tensor.clone() for name, tensor in self.live().items()}
+        return _clones(self.live())
+
+    def learnt(self) -> dict[str, Tensor]:
+        """A copy of what was learnt."""
+        return _clones(learnt(self.live()))
 
     @torch.no_grad()
     def write(self, state: Mapping[str, Tensor]) -> None:
@@ -106,7 +109,8 @@ class State:
         draws = self.task.draws.state
         if self.learn is None or not self.learn.at_once:
             return Before(draws)
-        return Before(draws, self.copied(), self.held())
+        self.learn.remember()
+        return Before(draws, self.copied())
 
     def undo(self, before: Before) -> None:
         """Leave all as it was at `begin`."""
@@ -118,7 +122,11 @@ class State:
             self.learn.clear()
             if self.learn.at_once:
                 self.write(before.live)
-                self.hold(before.held)
+                self.learn.put_back()
+
+
+def _clones(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def learnt(state: Mapping[str, Tensor], *, optimizer: bool = True) -> dict[str, Tensor]:

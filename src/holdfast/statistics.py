@@ -79,6 +79,11 @@ class Statistics(ABC):
                 layer.eval()
 
     @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Normalise the forward inside as when learning, but remember nothing of it."""
+        yield
+
+    @contextmanager
     def alone(self) -> Iterator[None]:
         """Normalise the forward inside, of one image, by what is known without it."""
         yield
@@ -166,6 +171,19 @@ class RunningStatistics(Statistics):
         for layer in self.layers.values():
             layer.momentum = momentum
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        # On copies: autograd still needs the originals as they were in the forward learnt from.
+        own = {name: _buffers(layer) for name, layer in self.layers.items()}
+        for name, layer in self.layers.items():
+            _lend(layer, tuple(None if each is None else each.clone() for each in own[name]))
+        try:
+            with self.recording():
+                yield
+        finally:
+            for name, layer in self.layers.items():
+                _lend(layer, own[name])
+
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
         for name, layer in batch_norms(model).items():
             layer.momentum = self.momentum[name]
@@ -180,45 +198,45 @@ class RobustStatistics(Statistics):
 
     def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
         super().__init__(layers)
-        self.kinds = {name: type(layer) for name, layer in layers.items()}
+        self.share = momentum
         self._keep(_named({name: _buffers(layer) for name, layer in layers.items()}))
-        for layer in self.layers.values():
-            layer.momentum = momentum
-            layer.__class__ = RobustNorm  # parameters, buffers, hooks and names stay
 
-    def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
-        for name, layer in batch_norms(model).items():
-            layer.__class__ = self.kinds[name]
-            layer.momentum = self.momentum[name]
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        hooks = [
+            layer.register_forward_pre_hook(self._mix_in, with_kwargs=False)
+            for layer in {id(layer): layer for layer in self.layers.values()}.values()
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
+    def _mix_in(self, layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Before a layer runs: stored ← (1 − m)·stored + m·batch, by the biased variance.
 
-class RobustNorm(_BatchNorm):
-    """While it trains: stored ← (1 − m)·stored + m·batch, and this mixture normalises the batch;
-    the gradient goes through the batch's part. The variance is the biased one."""
-
-    def _check_input_dim(self, x: Tensor) -> None:
-        pass  # the layer it was made from took the same
-
-    def forward(self, x: Tensor) -> Tensor:
-        stored_mean, stored_var = self.running_mean, self.running_var
+        The layer, in eval mode, then normalises by the mixture. What it is given equals x, but
+        written so that the gradient goes through the batch's part of the mixture.
+        """
+        x, stored_mean, stored_var = inputs[0], layer.running_mean, layer.running_var
         assert stored_mean is not None and stored_var is not None  # statistics_of has seen to it
-        if not self.training:
-            return nn.functional.batch_norm(
-                x, stored_mean, stored_var, self.weight, self.bias, eps=self.eps
-            )
-        assert self.momentum is not None
         wide = x.to(torch.promote_types(x.dtype, stored_mean.dtype))
         var, mean = torch.var_mean(wide, [d for d in range(x.ndim) if d != 1], correction=0)
-        mean = torch.lerp(stored_mean, mean, self.momentum)
-        var = torch.lerp(stored_var, var, self.momentum)
+        mean = torch.lerp(stored_mean, mean, self.share)
+        var = torch.lerp(stored_var, var, self.share)
         with torch.no_grad():
             stored_mean.copy_(mean)
             stored_var.copy_(var)
-        scale = torch.rsqrt(var + self.eps)
-        scale = scale if self.weight is None else scale * self.weight
-        shift = -mean * scale if self.bias is None else self.bias - mean * scale
         shape = [1, -1] + [1] * (x.ndim - 2)
-        return (wide * scale.view(shape) + shift.view(shape)).to(x.dtype)
+        # Copies, since the next forward moves the stored ones before a backward has used them.
+        held_mean, held_var = mean.detach(), var.detach()
+        scale = ((held_var + layer.eps) / (var + layer.eps)).sqrt()
+        same = (wide - mean.view(shape)) * scale.view(shape) + held_mean.view(shape)
+        return (same.to(x.dtype), *inputs[1:])
+
+    def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
+        """The layers are plain ones already."""
 
 
 # Running mean, running variance, number of batches; a layer may lack each.

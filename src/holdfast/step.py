@@ -20,6 +20,8 @@ class Step:
 
     learning: whether gradients will be wanted.
     record: whether norm layers take the batch into their averages.
+    aside: whether they go on as when learning, but remember nothing.
+    newest: how many of the images are new; the others, before them, are a window's.
     before: the same batch seen before a trial move of the weights, as SAM makes.
     """
 
@@ -30,12 +32,16 @@ class Step:
         *,
         learning: bool = False,
         record: bool = False,
+        aside: bool = False,
+        newest: int | None = None,
         before: Step | None = None,
     ):
         self.network = network
         self.images = images
         self.learning = learning
         self.record = record
+        self.aside = aside
+        self.newest = len(images) if newest is None else newest
         self.before = before
         self._made: dict[Callable[[Step], object], object] = {}
         self._reliable: dict[float, Tensor] = {}
@@ -44,7 +50,7 @@ class Step:
     @cached_property
     def _forward(self) -> tuple[list[Tensor], Tensor]:
         with torch.set_grad_enabled(self.learning):
-            return self.network(self.images, record=self.record)
+            return self.network(self.images, record=self.record, aside=self.aside)
 
     @property
     def logits(self) -> Tensor:
@@ -103,7 +109,8 @@ class Step:
 
     def view(self, images: Tensor) -> Step:
         """Other images through the same network: one more forward."""
-        return Step(self.network, self.network.prepare(images), learning=self.learning)
+        prepared = self.network.prepare(images)
+        return Step(self.network, prepared, learning=self.learning, aside=True)
 
     def once(self, make: Callable[[Step], T]) -> T:
         """What `make` makes of this batch, made once and shared by all who ask."""

@@ -39,6 +39,7 @@ class Supports(nn.Module):
     sums: Tensor
     came: Tensor
     scores: Tensor
+    lengths: Tensor
 
     def __init__(self, network: Network, keep: int, *, scored: bool = False):
         super().__init__()
@@ -54,6 +55,8 @@ class Supports(nn.Module):
         self.register_buffer("sums", rows.new_zeros(classes, size))
         self.register_buffer("came", torch.zeros((), dtype=torch.int64))
         self.register_buffer("scores", rows.new_zeros(*shape, classes if scored else 0))
+        # Sums of the directions' absolute values, for those who normalise by these.
+        self.register_buffer("lengths", rows.new_zeros(*shape) if scored else rows.new_zeros(0))
         with torch.no_grad():
             bias = getattr(network.head, "bias", None)
             logits = rows @ rows.T
@@ -94,12 +97,14 @@ class Supports(nn.Module):
         classes, stays, sums, enters, slots = joined
         self.entropies[classes] = self.entropies[classes].masked_fill(~stays, torch.inf)
         log_p = logits[enters].log_softmax(1)
-        self.directions[slots] = nn.functional.normalize(features[enters], dim=1)
+        directions = nn.functional.normalize(features[enters], dim=1)
+        self.directions[slots] = directions
         self.entropies[slots] = -(log_p.exp() * log_p).sum(1)
         self.ranks[slots] = self.came + enters
         self.sums[classes] = sums
         if self.scored:
             self.scores[slots] = log_p.exp()
+            self.lengths[slots] = directions.abs().sum(1)
         self.came += len(features)
 
     def class_sums(self, joined: Joined) -> Tensor:

@@ -64,6 +64,11 @@ def may_abstain(spec: str) -> bool:
     return silent and not method.host.coasts
 
 
+def gathers(spec: str) -> bool:
+    """Whether it takes images or features in one by one, so that a window is no batch to it."""
+    return holdfast.compose(spec).host.gathers
+
+
 def predicts_after(spec: str) -> bool:
     """Whether the logits that leave are made after the update."""
     return getattr(holdfast.compose(spec).host, "predict", None) == "after"

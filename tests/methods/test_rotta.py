@@ -160,7 +160,7 @@ def compare(dtype, batches=None, **settings):
                     got = model.get_buffer(f"{name}.running_{kind}")
                     close(got, value, dtype, f"{who}'s {kind} of {name} after batch {index}")
         state = state_of(adapter)
-        ages, order = state["memory/ages"].sort()
+        ages, order = (state["memory/clock"] - state["memory/born"]).sort()
         items = sorted(plain.memory.items(), key=lambda item: item[2])
         assert ages.tolist() == [age for _, _, age in items]
         doubts = torch.tensor([doubt for _, doubt, _ in items], dtype=torch.float64)

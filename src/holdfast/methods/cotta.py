@@ -15,6 +15,7 @@ from holdfast.learn import Proposal
 from holdfast.method import Learner, setting
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.spec import register
+from holdfast.split import logits_of
 from holdfast.step import Step
 from holdfast.task import Task
 from holdfast.terms import Said, Term, symmetric_cross_entropy
@@ -60,9 +61,12 @@ class TeacherPrediction(Prediction):
         self.below = below
         self.views = views
         self.student = student
+        # Made now: later, the caller's model may be another one.
+        self.anchor = task.anchor if self._averages else None
 
     @torch.no_grad()
     def target(self, step: Step) -> Target:
+        self.augment.check(step.images)
         recorded = not step.record
 
         def teacher(images: Tensor) -> Tensor:
@@ -70,8 +74,15 @@ class TeacherPrediction(Prediction):
             record, recorded = not recorded, True  # of several views, the first
             return self.task.teacher(step.network.prepare(images), record=record)
 
-        anchor = (lambda images: self.task.anchor(images)[1]) if self._averages else None
-        return look(step.images, teacher, anchor, self.augment, below=self.below, views=self.views)
+        anchor = self.anchor
+        return look(
+            step.images,
+            teacher,
+            None if anchor is None else lambda images: anchor(images)[1],
+            self.augment,
+            below=self.below,
+            views=self.views,
+        )
 
     @property
     def _averages(self) -> bool:
@@ -86,9 +97,9 @@ class TeacherPrediction(Prediction):
         if self.student:
             return export(self.task.network)
         teacher = export(self.task.teacher.network)
-        if not exact or not self._averages:
+        if not exact or self.anchor is None:
             return teacher
-        return Views(teacher, export(self.task.anchor), self.augment, self.below, self.views)
+        return Views(teacher, export(self.anchor), self.augment, self.below, self.views)
 
 
 class Views(nn.Module):
@@ -110,8 +121,8 @@ class Views(nn.Module):
         with self.augment.draws.kept():
             return look(
                 images,
-                self.teacher,
-                self.anchor,
+                lambda some: logits_of(self.teacher(some)),
+                lambda some: logits_of(self.anchor(some)),
                 self.augment,
                 below=self.below,
                 views=self.views,

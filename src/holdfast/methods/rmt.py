@@ -19,6 +19,7 @@ from holdfast.method import Learner, setting
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.progress import progress
 from holdfast.spec import register
+from holdfast.split import logits_of
 from holdfast.step import Step
 from holdfast.task import Task
 from holdfast.terms import Said, Term, symmetric_cross_entropy
@@ -56,9 +57,7 @@ class Sum(nn.Module):
         self.teacher = teacher
 
     def forward(self, images: Tensor) -> Tensor:
-        one, other = self.student(images), self.teacher(images)
-        total: Tensor = getattr(one, "logits", one) + getattr(other, "logits", other)
-        return total
+        return logits_of(self.student(images)) + logits_of(self.teacher(images))
 
 
 class SelfTraining(Term):
@@ -202,7 +201,14 @@ class Rmt(Learner):
 
     def _steps(self, task: Task) -> int:
         """How many batches the warm-up takes."""
-        return self.warmup_samples // task.batch_size if self.warmup_samples else 0
+        if not self.warmup_samples:
+            return 0
+        if self.warmup_samples < task.batch_size:
+            raise ValueError(
+                f"warmup_samples={self.warmup_samples} is less than one batch of the source's "
+                f"loader, {task.batch_size} images: raise it, or leave the warm-up out with 0."
+            )
+        return self.warmup_samples // task.batch_size
 
     def prepare(self, task: Task, learn: Learn | None) -> None:
         """The warm-up: SCE(student, teacher) on source batches, while the rate rises to lr."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
@@ -25,13 +25,13 @@ from holdfast.terms import Said, Term
 
 @dataclass(frozen=True)
 class Item:
-    """An image in memory, with the teacher's label, its entropy, and how many images have come
-    since."""
+    """An image in memory, with the teacher's label and its entropy. `born` is when it came, in
+    images of the stream."""
 
     image: Tensor
     label: int
     entropy: float
-    age: int = 0
+    born: int
 
 
 class Memory:
@@ -45,22 +45,22 @@ class Memory:
         self.lambda_time = lambda_time
         self.lambda_uncertainty = lambda_uncertainty
         self.items: list[Item] = []
+        # How many images have come, taken in or not: all grow older by one with each.
+        self.clock = 0
 
     def add(self, image: Tensor, label: int, entropy: float) -> None:
-        """Take the image in if there is a place for it, and let all grow older by one."""
-        new = Item(image, label, entropy)
+        """Take the image in if there is a place for it."""
+        new = Item(image, label, entropy, self.clock)
         rivals = self._rivals(label)
         if rivals is None:
             self.items.append(new)
         else:
-            worst = rivals[0]
-            for index in rivals:
-                if self.score(self.items[index]) >= self.score(self.items[worst]):
-                    worst = index
-            if self.score(self.items[worst]) > self.score(new):
+            scores = {index: self.score(self.items[index]) for index in rivals}
+            worst = max(rivals, key=lambda index: (scores[index], index))
+            if scores[worst] > self.score(new):
                 del self.items[worst]
                 self.items.append(new)
-        self.items = [replace(item, age=item.age + 1) for item in self.items]
+        self.clock += 1
 
     def _rivals(self, label: int) -> list[int] | None:
         """Where the items are one of which would have to go; None: there is room."""
@@ -74,20 +74,19 @@ class Memory:
 
     def score(self, item: Item) -> float:
         """Of two, the higher goes first."""
-        timeliness = 1 / (1 + math.exp(-item.age / self.capacity))
+        timeliness = 1 / (1 + math.exp(-self.age(item)))
         uncertainty = item.entropy / math.log(self.classes)
         return self.lambda_time * timeliness + self.lambda_uncertainty * uncertainty
+
+    def age(self, item: Item) -> float:
+        return (self.clock - item.born) / self.capacity
 
     @property
     def images(self) -> Tensor:
         return torch.stack([item.image for item in self.items])
 
-    @property
-    def ages(self) -> list[float]:
-        return [item.age / self.capacity for item in self.items]
 
-
-class TeacherPrediction(Prediction):
+class StoredTeacher(Prediction):
     """The teacher's logits, by the statistics it has stored."""
 
     def __init__(self, teacher: Teacher):
@@ -113,7 +112,8 @@ class TimelyAgreement(Term):
     def forward(self, step: Step) -> Said:
         images = step.network.prepare(self.memory.images)
         target = self.teacher(images, record=True).softmax(1)
-        weight = torch.sigmoid(-torch.tensor(self.memory.ages, dtype=torch.float64)).to(target)
+        ages = [self.memory.age(item) for item in self.memory.items]
+        weight = torch.sigmoid(-torch.tensor(ages, dtype=torch.float64)).to(target)
         each = -(target * step.log_probabilities).sum(1)
         return Said((weight * each).mean(), len(images))
 
@@ -143,41 +143,49 @@ class MemoryStep(PlainStep):
         self.every = every
         self.teacher = teacher
         self.teacher_momentum = teacher_momentum
-        self.seen = torch.zeros((), dtype=torch.int64)
+        self._before: tuple[list[Item], int] = [], 0
 
     def live(self) -> dict[str, Tensor]:
-        return {**super().live(), "seen": self.seen, "views": self.augment.calls}
+        return {**super().live(), "views": self.augment.calls}
 
     def held(self) -> dict[str, Tensor]:
-        if not self.memory.items:
-            return {}
         items = self.memory.items
+        if not items:
+            return {}
         return {
             "images": self.memory.images,
             "labels": torch.tensor([item.label for item in items]),
             "entropies": torch.tensor([item.entropy for item in items], dtype=torch.float64),
-            "ages": torch.tensor([item.age for item in items]),
+            "born": torch.tensor([item.born for item in items]),
+            "clock": torch.tensor(self.memory.clock),
         }
 
     def hold(self, held: Mapping[str, Tensor]) -> None:
-        self.memory.items = []
+        self.memory.items, self.memory.clock = [], 0
         if held:
-            columns = (held[name].tolist() for name in ("labels", "entropies", "ages"))
+            columns = (held[name].tolist() for name in ("labels", "entropies", "born"))
             images = held["images"].to(self.teacher.network.device)
-            rows = zip(images, *columns, strict=True)
-            self.memory.items = [Item(*row) for row in rows]
+            self.memory.items = [Item(*row) for row in zip(images, *columns, strict=True)]
+            self.memory.clock = int(held["clock"])
+
+    def remember(self) -> None:
+        self._before = list(self.memory.items), self.memory.clock
+
+    def put_back(self) -> None:
+        self.memory.items, self.memory.clock = self._before
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         self._check_size(step.images)
-        logits = step.once(self.predict).logits
+        self.augment.check(step.images)
+        images = step.images[-step.newest :]
+        logits = step.once(self.predict).logits[-step.newest :]
         p = logits.softmax(1)
         entropies = (-(p * (p + 1e-6).log()).sum(1)).tolist()
         labels = logits.argmax(1).tolist()
         proposal = Proposal()
-        for image, label, entropy in zip(step.images, labels, entropies, strict=True):
+        for image, label, entropy in zip(images, labels, entropies, strict=True):
             self.memory.add(image.clone(), label, entropy)
-            self.seen += 1
-            if int(self.seen) % self.every == 0:
+            if self.memory.clock % self.every == 0:
                 update = self._update(step, terms)
                 update.backwards += proposal.backwards
                 proposal = update
@@ -230,6 +238,7 @@ class Rotta(Learner):
         "step is taken after every so many images, in the middle of a batch too; for batches of "
         "more than `every` images there are several. Plug-ins see the memory's augmented view."
     )
+    gathers: ClassVar[bool] = True
     memory: ClassVar[str] = (
         "another copy of the network (the teacher), `capacity` images, and a copy of the state "
         "while a batch is looked at"
@@ -259,8 +268,8 @@ class Rotta(Learner):
             lambda_uncertainty=self.lambda_uncertainty,
         )
 
-    def _prediction(self, task: Task) -> TeacherPrediction:
-        return TeacherPrediction(task.teacher)
+    def _prediction(self, task: Task) -> StoredTeacher:
+        return StoredTeacher(task.teacher)
 
     def terms(self, task: Task) -> list[Term]:
         return [TimelyAgreement(task.teacher, task.once(self._memory))]

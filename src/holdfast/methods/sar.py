@@ -58,7 +58,7 @@ class SamStep(PlainStep):
         before = [weight.clone() for weight in weights]
         self._climb(first.gradient_norm)
         try:
-            again = Step(step.network, step.images, learning=True, before=step)
+            again = Step(step.network, step.images, learning=True, aside=True, before=step)
             second = super().propose(again, terms)
         finally:
             torch._foreach_copy_(weights, before)
@@ -69,10 +69,9 @@ class SamStep(PlainStep):
 
     @torch.no_grad()
     def _climb(self, norm: Tensor) -> None:
-        scale = self.rho / (norm + 1e-12)
-        for parameter in self.parameters.values():
-            if parameter.grad is not None:
-                parameter.add_(scale * parameter.grad)
+        pairs = [(p.data, p.grad) for p in self.parameters.values() if p.grad is not None]
+        weights, gradients = zip(*pairs, strict=True)
+        torch._foreach_add_(weights, torch._foreach_mul(gradients, self.rho / (norm + 1e-12)))
         self.clear()
 
     def _coast(self, proposal: Proposal) -> Proposal:
@@ -125,7 +124,8 @@ class Sar(Learner):
     note: ClassVar[str] = (
         "With no reliable image the optimiser still steps on a zero gradient, so that momentum "
         "moves the weights. A reset takes weights back, not momentum. The released code also "
-        'leaves out the last blocks of a ViT: exclude="blocks.9|blocks.10|blocks.11".'
+        "leaves out a ViT's last blocks and its final norm: name them in exclude, as in "
+        'exclude="blocks.9|blocks.10|blocks.11|fc_norm".'
     )
     memory: ClassVar[str] = "a copy of what trains"
     coasts: ClassVar[bool] = True

@@ -13,17 +13,22 @@ from holdfast.method import Method, setting
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.select import Select
 from holdfast.spec import register
-from holdfast.split import Network
+from holdfast.split import Network, at_least_float32, logits_of
 from holdfast.step import Step
 from holdfast.supports import Supports
 from holdfast.task import Task
 
 
-def classify(supports: Supports, step: Step) -> Predicted:
-    features, logits = step.features.detach(), step.logits.detach()
-    joined = supports.join(features, logits)
+def classify(
+    supports: Supports, features: Tensor, logits: Tensor, newest: int | None = None
+) -> Predicted:
+    """By prototypes with the newest images in, which are all if not said."""
+    new = slice(-(newest or len(features)), None)
+    joined = supports.join(features[new], logits[new])
     prototypes = nn.functional.normalize(supports.class_sums(joined), dim=1)
-    return Predicted(features @ prototypes.T, lambda: supports.take(joined, features, logits))
+    return Predicted(
+        features @ prototypes.T, lambda: supports.take(joined, features[new], logits[new])
+    )
 
 
 class NearestPrototype(Prediction):
@@ -35,32 +40,36 @@ class NearestPrototype(Prediction):
         self.supports = Supports(network, keep)
 
     def forward(self, step: Step) -> Predicted:
-        return classify(self.supports, step)
+        return classify(self.supports, step.features.detach(), step.logits.detach(), step.newest)
 
     def module(self, export: Export, exact: bool) -> nn.Module:
-        network = Network(
-            export(self.network),
-            head=self.network.head_name,
-            memory_format=self.network.memory_format_name,
-        )
+        model, head = export(self.network), self.network.head_name
         if exact:
-            return WithSupports(network, copy.deepcopy(self.supports))
-        network.set_rows(nn.functional.normalize(self.supports.sums, dim=1))
-        return network.plain_model()
+            return WithSupports(model, str(head), copy.deepcopy(self.supports))
+        plain = Network(model, head=head, memory_format=self.network.memory_format_name)
+        plain.set_rows(nn.functional.normalize(self.supports.sums, dim=1))
+        return plain.plain_model()
 
 
 class WithSupports(nn.Module):
     """A model and its supports, which each batch joins for its own prediction only."""
 
-    def __init__(self, network: Network, supports: Supports):
+    def __init__(self, model: nn.Module, head: str, supports: Supports):
         super().__init__()
-        self.network = network
-        self.model = network.model
+        self.model = model
+        self.head = head
         self.supports = supports
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        return classify(self.supports, Step(self.network, images)).logits
+        seen: list[Tensor] = []
+        head = self.model.get_submodule(self.head)
+        hook = head.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
+        with hook:
+            logits = at_least_float32(logits_of(self.model(images)))
+        features = at_least_float32(seen[0].flatten(1))
+        with torch.autocast(images.device.type, enabled=False):
+            return classify(self.supports, features, logits).logits
 
 
 @register("t3a")
@@ -81,9 +90,10 @@ class T3a(Method):
         "The batch joins the supports before its own prediction. frozen() gives a plain model with "
         "the prototypes for its head; frozen(statistics='batch') lets each batch join."
     )
+    gathers: ClassVar[bool] = True
     memory: ClassVar[str] = (
-        "classes × keep × features numbers of supports: 0.82 GB in float32 for 1,000 classes, 100 "
-        "supports and 2,048 features"
+        "classes × keep × features numbers of supports, and as much again for reset(): 1.6 GB in "
+        "float32 for 1,000 classes, 100 supports and 2,048 features"
     )
     # The paper does not say by which statistics; its figures fit these.
     presets: ClassVar = {

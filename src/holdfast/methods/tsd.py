@@ -42,7 +42,8 @@ class PrototypeAgreement(Term):
         self.supports = Supports(network, keep, scored=True)
 
     def view(self, step: Step) -> View:
-        joined = self.supports.join(step.features.detach(), step.logits.detach())
+        new = slice(-step.newest, None)
+        joined = self.supports.join(step.features.detach()[new], step.logits.detach()[new])
         prototypes = self.directions(self.supports.class_sums(joined))
         log_q = (self.directions(step.features) @ prototypes.T).log_softmax(1)
         used = log_q.argmax(1) == step.labels
@@ -54,7 +55,8 @@ class PrototypeAgreement(Term):
 
     def forward(self, step: Step) -> Said:
         joined, log_q, used = step.once(self.view)
-        features, logits = step.features.detach(), step.logits.detach()
+        new = slice(-step.newest, None)
+        features, logits = step.features.detach()[new], step.logits.detach()[new]
         log_r = step.log_probabilities.detach()
         log_r = log_r if self.published else log_r.exp().log_softmax(1)
         each = (log_q.exp() * (log_q - log_r)).sum(1)[used]
@@ -77,7 +79,6 @@ class LocalAgreement(Term):
         self.view: Callable[[Step], View] = prototypes.view
         self.directions = prototypes.directions
         self.bank: Callable[[], Supports] = lambda: prototypes.supports
-        self.order = prototypes.order
         self.published = prototypes.published
         self.neighbours = neighbours
 
@@ -98,10 +99,12 @@ class LocalAgreement(Term):
         there = bank.entropies < torch.inf
         there[joined.classes] = joined.stays
         # The bank is multiplied as it lies: a copy of it would be large.
-        length = torch.linalg.vector_norm(bank.directions, ord=self.order, dim=2)
-        old = features @ bank.directions.flatten(0, 1).T / length.flatten().clamp_min(1e-12)
+        old = features @ bank.directions.flatten(0, 1).T
+        old = old if self.published else old / bank.lengths.flatten().clamp_min(1e-12)
         old = old.masked_fill(~there.flatten(), -torch.inf)
-        similarity = torch.cat([old, features @ features[joined.enters].T], 1)
+        # Of a window, only the newest images enter.
+        entering = joined.enters + len(features) - step.newest
+        similarity = torch.cat([old, features @ features[entering].T], 1)
         if not len(joined.enters):
             near = old.topk(min(self.neighbours, int(there.sum())), dim=1)
             return near.values, bank.scores.flatten(0, 1)[near.indices]
@@ -109,7 +112,7 @@ class LocalAgreement(Term):
         near = similarity.topk(min(self.neighbours, available), dim=1)
         entered = near.indices - old.shape[1]
         from_bank = bank.scores.flatten(0, 1)[near.indices.clamp_max(old.shape[1] - 1)]
-        from_batch = step.probabilities[joined.enters[entered.clamp_min(0)]]
+        from_batch = step.probabilities[entering[entered.clamp_min(0)]]
         return near.values, torch.where((entered < 0)[:, :, None], from_bank, from_batch)
 
 
@@ -129,9 +132,10 @@ class Tsd(Learner):
         "mode=official does what the released code does: its products are so small that weights "
         "hardly move, and its local term has the opposite sign. mode=published follows the text."
     )
+    gathers: ClassVar[bool] = True
     memory: ClassVar[str] = (
-        "classes × keep × (features + classes) numbers of supports: 1.2 GB in float32 for 1,000 "
-        "classes, 100 supports and 2,048 features"
+        "classes × keep × (features + classes) numbers of supports, and as much again for reset(): "
+        "2.4 GB in float32 for 1,000 classes, 100 supports and 2,048 features"
     )
 
     lr: float = setting(5e-5, "learning rate", at_least=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -24,14 +24,21 @@ ENOUGH = 16
 RIDGE = 1 / 30
 
 
-def divergence(mean_s: Tensor, mean_t: Tensor, cov_s: Tensor, cov_t: Tensor) -> Tensor:
+def divergence(
+    mean_s: Tensor,
+    mean_t: Tensor,
+    cov_s: Tensor,
+    cov_t: Tensor,
+    inverse_s: Tensor | None = None,
+) -> Tensor:
     """KL(s ‖ t) + KL(t ‖ s) of Gaussians, (K,): means (K, d), covariances (K, d, d), or their
     diagonals (K, d). The log-determinants of both directions cancel."""
     apart = mean_t - mean_s
     if cov_s.ndim == 2:
         ratios = cov_s / cov_t + cov_t / cov_s - 2
         return 0.5 * (ratios + apart * apart * (1 / cov_s + 1 / cov_t)).sum(1)
-    inverse_s, inverse_t = torch.linalg.inv(cov_s), torch.linalg.inv(cov_t)
+    inverse_t = inverse(cov_t)
+    inverse_s = inverse(cov_s) if inverse_s is None else inverse_s
     traces = (inverse_t * cov_s.mT).sum((1, 2)) + (inverse_s * cov_t.mT).sum((1, 2))
     pull = (inverse_s + inverse_t) @ apart[:, :, None]
     distance = (pull[:, :, 0] * apart).sum(1)
@@ -59,8 +66,32 @@ def moved(
     return mean + change, cov + share * spread - change[:, :, None] * change[:, None, :]
 
 
+class Inverse(torch.autograd.Function):
+    """Of symmetric positive matrices, which the ridge sees to. Torch's own inverse fails on batches
+    of large ones with several threads, and the backward of its Cholesky factors is slow."""
+
+    @staticmethod
+    def forward(ctx: Any, cov: Tensor) -> Tensor:
+        found = torch.cholesky_inverse(torch.linalg.cholesky(cov))
+        ctx.save_for_backward(found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (found,) = ctx.saved_tensors
+        change: Tensor = found @ gradient @ found
+        return -change
+
+
+def inverse(cov: Tensor) -> Tensor:
+    found: Tensor = Inverse.apply(cov)  # type: ignore[no-untyped-call]
+    return found
+
+
 def with_ridge(cov: Tensor, ridge: Tensor) -> Tensor:
-    return cov + (ridge if cov.ndim == 2 else ridge * torch.eye(cov.shape[1]).to(cov))
+    if cov.ndim == 2:
+        return cov + ridge
+    return cov + ridge * torch.eye(cov.shape[1], dtype=cov.dtype, device=cov.device)
 
 
 class ClassAlignment(Term):
@@ -138,6 +169,7 @@ class GlobalAlignment(Term):
     count: Tensor
     source_mean: Tensor
     source_covariance: Tensor
+    source_inverse: Tensor
 
     def __init__(self, weight: float, source: Gaussians, clip: int):
         super().__init__("global", weight)
@@ -149,6 +181,7 @@ class GlobalAlignment(Term):
         ridged = with_ridge(source.covariance[None], self.ridge)
         self.register_buffer("source_mean", source.mean[None], persistent=False)
         self.register_buffer("source_covariance", ridged, persistent=False)
+        self.register_buffer("source_inverse", inverse(ridged), persistent=False)
 
     def forward(self, step: Step) -> Said:
         members = step.features[None]
@@ -156,7 +189,11 @@ class GlobalAlignment(Term):
         count = self.count + size
         mean, covariance = moved(self.mean, self.covariance, count, members, size, self.clip)
         loss = divergence(
-            self.source_mean, mean, self.source_covariance, with_ridge(covariance, self.ridge)
+            self.source_mean,
+            mean,
+            self.source_covariance,
+            with_ridge(covariance, self.ridge),
+            self.source_inverse,
         )
 
         def commit() -> None:
