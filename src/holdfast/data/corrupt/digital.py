@@ -100,7 +100,7 @@ def _boxes(side: int, scale: float) -> tuple[Tensor, Tensor]:
 
 def jpeg_compression(images: Tensor, dice: Dice, quality: int) -> Tensor:
     """Through a JPEG file in memory; on the CPU, whatever the device."""
-    pixels = images.mul(255).round_().byte().permute(0, 2, 3, 1).cpu().numpy()
+    pixels = images.mul(255).round_().byte().permute(0, 2, 3, 1).contiguous().cpu().numpy()
     for picture in pixels if pixels.shape[-1] == 3 else pixels[..., 0]:
         file = io.BytesIO()
         Image.fromarray(picture).save(file, "JPEG", quality=quality)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -67,25 +68,22 @@ def smear(images: Tensor, radius: int, sigma: float, degrees: Tensor) -> Tensor:
     down = torch.ceil(taps * angles.sin() - 0.5).long()
     across = torch.ceil(taps * angles.cos() - 0.5).long()
 
+    height, width = images.shape[-2:]
     top, bottom = int(-down.min()), int(down.max())
     left, right = int(-across.min()), int(across.max())
-    count, channels, height, width = images.shape
     order = order.to(images.device)
     padded = F.pad(images[order], (left, right, top, bottom), mode="replicate")
-    # Rows outside channels, so that a shift in both directions is a shift in flat memory.
-    flat = padded.transpose(1, 2).reshape(count, -1)
-    row = channels * padded.shape[-1]
-    span = height * row - left - right  # the last pixel of the last row ends here
-    sums = images.new_zeros(count, height * row)
-    for weight, starts in zip(weights.tolist(), (down + top) * row + across + left, strict=True):
-        shared, counts = (part.tolist() for part in starts.unique_consecutive(return_counts=True))
-        first = 0
-        for start, many in zip(shared, counts, strict=True):
-            group = slice(first, first + many)
-            sums[group, :span].add_(flat[group, start : start + span], alpha=weight)
-            first += many
+    sums = torch.zeros_like(images)
+    line = padded.shape[-1]
+    places = ((down + top) * line + across + left).numpy()
+    for weight, place in zip(weights.tolist(), places, strict=True):
+        changes = (np.flatnonzero(np.diff(place)) + 1).tolist()
+        for start, stop in pairwise([0, *changes, len(place)]):
+            y, x = divmod(int(place[start]), line)
+            shifted = padded[start:stop, :, y : y + height, x : x + width]
+            sums[start:stop].add_(shifted, alpha=weight)
     out = torch.empty_like(images)
-    out[order] = sums.view(count, height, channels, -1)[..., :width].transpose(1, 2)
+    out[order] = sums
     return out
 
 
