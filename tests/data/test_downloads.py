@@ -225,7 +225,7 @@ def test_room_is_checked_before_anything_is_written(server, known, capsys, monke
     usage = SimpleNamespace(free=len(known.body))  # enough for the archive alone
     monkeypatch.setattr(transfer.shutil, "disk_usage", lambda folder: usage)
     error = fails(capsys, known)
-    assert "GB free, but" in error and "unpacking included" in error
+    assert "GB free, but" in error and "make room" in error
     assert list(known.root.iterdir()) == []
 
 

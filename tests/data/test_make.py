@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from holdfast.cli import main
 from holdfast.data import writers
@@ -70,6 +71,9 @@ def test_what_is_made_is_what_is_read_on_the_fly(npz, tmp_path):
         assert torch.equal(domain.dataset.images(range(COUNT)), other.images(range(COUNT)))
         assert torch.equal(domain.dataset.image(7), other.image(7))
         assert domain.dataset.labels.tolist() == other.labels.tolist()
+        loader = DataLoader(other, 3, num_workers=2)
+        batches = [images for images, _ in loader]
+        assert torch.equal(torch.cat(batches), other.images(range(COUNT)))
     another = open_data(npz, corruptions=SOME, severity=4, seed=4)
     assert not torch.equal(another["snow"].image(0), read["snow"].image(0))
 
@@ -216,6 +220,16 @@ def test_no_room_and_a_bad_image_are_told(npz, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer.shutil, "disk_usage", lambda folder: SimpleNamespace(free=10))
     with pytest.raises(OSError, match="GB free"):
         make(read_npz(npz), tmp_path / "b", workers=0)
+
+
+def test_ctrl_c_ends_the_command_without_a_traceback(npz, tmp_path, monkeypatch, capsys):
+    def interrupted(self, block):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writers.ArrayWriter, "write", interrupted)
+    assert main(["data", "make", str(npz), str(tmp_path / "out"), "--workers", "0"]) == 130
+    out, err = capsys.readouterr()
+    assert out == "" and err == "holdfast: stopped.\n"
 
 
 def test_all_corruptions_of_a_clean_set_in_order(npz):

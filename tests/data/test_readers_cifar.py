@@ -181,6 +181,9 @@ def test_nothing_there_says_what_to_do(tmp_path):
         read_clean("cifar100", tmp_path)
     with pytest.raises(FileNotFoundError, match=r"no folder CIFAR-100-C.*data get cifar100-c"):
         open_data("cifar100-c", tmp_path)
+    (tmp_path / "CIFAR-100-C").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"There is no file .*CIFAR-100-C/labels\.npy"):
+        open_data("cifar100-c", tmp_path)
 
 
 @pytest.fixture
@@ -199,21 +202,27 @@ def corrupted(tmp_path):
 
 def test_cifar_c_has_fifteen_corruptions_and_clean_images_last(corrupted):
     for root in (corrupted, corrupted / "CIFAR-100-C"):
-        found = open_data("cifar100-c", root, severity=4, clean=root == corrupted)
-        names = [domain.name for domain in found.domains]
-        assert names == [*CORRUPTIONS, *(["original"] if root == corrupted else [])]
+        found = open_data("cifar100-c", root, severity=4)
+        assert [domain.name for domain in found.domains] == [*CORRUPTIONS, "original"]
         assert found.classes == 100
         for place, domain in enumerate(found.domains[:15]):
             assert domain.dataset.labels.tolist() == labels_of("cifar100")
             values = (domain.dataset.images(range(COUNT)) * 255).round().unique().tolist()
             assert values == [15 * place + 4]
+        assert len(open_data("cifar100-c", root, clean=False).domains) == 15
     original = open_data("cifar100-c", corrupted)["original"]
     assert torch.equal(original.images(range(COUNT)), torch.from_numpy(pixels()).float() / 255)
 
 
+def test_clean_images_that_are_not_there_can_be_left_out(corrupted):
+    (corrupted / "cifar-100-python/test").unlink()
+    with pytest.raises(FileNotFoundError, match=r"There is no cifar100 below .*clean=False"):
+        open_data("cifar100-c", corrupted)
+
+
 def test_a_layout_is_recognised_by_its_path(corrupted):
     folder = corrupted / "CIFAR-100-C"
-    with pytest.raises(FileNotFoundError, match=r"no original\.npy: name the clean set, clean=…"):
+    with pytest.raises(FileNotFoundError, match=r"no original\.npy.*name the clean set, clean=…"):
         open_data(folder)
     found = open_data(folder, clean=False, corruptions=["fog"])
     assert [domain.name for domain in found.domains] == ["fog"]

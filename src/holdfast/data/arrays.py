@@ -7,6 +7,7 @@ each process that reads it unpacks its images once and keeps them.
 
 from __future__ import annotations
 
+import copy
 import struct
 import zipfile
 import zlib
@@ -39,7 +40,7 @@ class Header:
 
 
 class ArrayImages(Images):
-    """Rows of an array, from `start` on, one for each label."""
+    """Rows of an array, one for each label; with a severity, that one of five such parts."""
 
     def __init__(
         self,
@@ -47,23 +48,32 @@ class ArrayImages(Images):
         labels: Array,
         classes: int | None = None,
         *,
-        start: int = 0,
+        severity: int | None = None,
         channels_last: bool = True,
     ):
         self.rows = rows
         self.labels = labels
         self.classes = int(labels.max()) + 1 if classes is None else classes
-        self.start = start
+        self.severity = severity
         self.channels_last = channels_last
+
+    @property
+    def start(self) -> int:
+        return 0 if self.severity is None else (self.severity - 1) * len(self)
+
+    def at_severity(self, severity: int) -> Images:
+        if self.severity is None:
+            return super().at_severity(severity)
+        other = copy.copy(self)
+        other.severity = severity
+        return other
 
     def image(self, index: int) -> Tensor:
         row = self.rows.values[self.start + index]
         return as_image(row.transpose(2, 0, 1) if self.channels_last else row)
 
     def images(self, indices: Iterable[int]) -> Tensor:
-        rows = self.rows.values
-        # One by one: indexing by a list would do the same, and hold the bytes twice.
-        some = np.stack([rows[self.start + index] for index in indices])
+        some = self.rows.values[self.start + np.fromiter(indices, np.int64)]
         return as_image(some.transpose(0, 3, 1, 2) if self.channels_last else some)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -38,6 +39,11 @@ class Corrupted(Images):
         self.frost = frost
         self.labels = clean.labels
         self.classes, self.names = clean.classes, clean.names
+
+    def at_severity(self, severity: int) -> Images:
+        other = copy.copy(self)
+        other.severity = severity
+        return other
 
     def image(self, index: int) -> Tensor:
         return self.images([index])[0]

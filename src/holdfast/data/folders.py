@@ -49,6 +49,14 @@ class FolderImages(Images):
         other.root, other.crop = root, crop
         return other
 
+    def at_severity(self, severity: int) -> Images:
+        if self.crop:
+            return super().at_severity(severity)
+        root = self.root.parent / str(severity)
+        if not root.is_dir():
+            raise FileNotFoundError(f"There is no folder {root}.")
+        return self.elsewhere(root, crop=False)
+
     def check_there(self) -> None:
         for index in range(len(self)):
             if not os.path.isfile(os.path.join(self.root, self.file_name(index))):

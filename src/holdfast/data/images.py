@@ -40,6 +40,10 @@ class Images(Dataset[tuple[Tensor, int]]):
         """`class/file` where images are files, else nothing."""
         return None
 
+    def at_severity(self, severity: int) -> Images:
+        """The same images, corrupted the same way, at another severity."""
+        raise ValueError("These images have one severity only.")
+
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         index = self._checked(index)
         return self.image(index), int(self.labels[index])

@@ -65,7 +65,7 @@ def read_arrays(
             Lazy(partial(read_array, path)),
             labels[:count],
             classes,
-            start=0 if name == CLEAN else (severity - 1) * count,
+            severity=None if name == CLEAN else severity,
         )
     return domains
 

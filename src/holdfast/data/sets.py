@@ -27,12 +27,14 @@ from holdfast.data.folders import FolderImages
 from holdfast.data.images import Images
 from holdfast.data.layouts import (
     CLEAN,
+    SEVERITIES,
     check_severity,
     find_corruption,
     is_arrays,
     read_arrays,
     read_folders,
 )
+from holdfast.data.pools import Layer, Layered, Pool, domain_name
 from holdfast.words import listed, nearest
 
 # The folders that the archives unpack to, or are usually unpacked to.
@@ -65,6 +67,24 @@ class DataSet:
                 return domain.dataset
         names = [domain.name for domain in self.domains]
         raise KeyError(f"{self.name} has no domain {name!r}; it has {listed(names, 20)}.")
+
+    def at(self, *layers: Layer) -> Pool:
+        """Corruptions at severities of their own, one upon the other: `at(("fog", 3))`.
+
+        Files hold one corruption at a whole severity; a clean set takes any.
+        """
+        if not layers:
+            return self[CLEAN]
+        name, severity = layers[0]
+        first = self[name]
+        if len(layers) == 1 and severity in SEVERITIES:
+            return first.at_severity(int(severity))
+        if not isinstance(first, Corrupted):
+            raise ValueError(
+                f"{self.name} has files for one corruption at a whole severity from 1 to 5, not "
+                f"for {domain_name(layers)}: open its clean set, which is corrupted as it is read."
+            )
+        return Layered(first.clean, layers, first.table, first.seed)
 
 
 def open_data(
@@ -103,9 +123,9 @@ def open_data(
             for each in corruptions
         }
         domains[CLEAN] = original
-    elif is_arrays(place):
+    elif is_arrays(place) or name.removesuffix("-c") in cifar.CLEAN:
         refuse_lists(name, images, classes)
-        domains = _open_arrays(name, place, corruptions, severity, clean, root)
+        domains = _open_arrays(name, place, corruptions, severity, clean)
     else:
         files = None if images is None else Path(images)
         names = read_classes(classes)
@@ -113,7 +133,7 @@ def open_data(
         if name == "imagenet-c":
             check_imagenet(next(iter(domains.values())).classes, classes or place)
         if clean is not False:
-            domains[CLEAN] = _find_original(name, place, domains, clean, root)
+            domains[CLEAN] = _find_original(name, place, domains, clean)
     if clean is False:
         domains.pop(CLEAN, None)
     count = next(iter(domains.values())).classes
@@ -153,7 +173,6 @@ def _open_arrays(
     corruptions: Sequence[str],
     severity: int,
     clean: bool | str | Path,
-    root: str | Path | None,
 ) -> dict[str, Images]:
     known = cifar.CLEAN.get(name.removesuffix("-c"))
     domains = read_arrays(
@@ -165,10 +184,13 @@ def _open_arrays(
     )
     if clean is True and CLEAN not in domains:
         if known is None:
-            raise _no_clean(f"{place} has no {CLEAN}.npy")
+            raise _no_clean(f"{place} has no {CLEAN}.npy.")
         clean = name.removesuffix("-c")
     if not isinstance(clean, bool):
-        domains[CLEAN] = open_clean(clean, root)
+        try:
+            domains[CLEAN] = open_clean(clean, place.parent)
+        except FileNotFoundError as error:
+            raise _no_clean(str(error)) from None
         labels = next(iter(domains.values())).labels
         if not np.array_equal(domains[CLEAN].labels, labels):
             raise ValueError(
@@ -183,18 +205,17 @@ def _find_original(
     place: Path,
     domains: dict[str, Images],
     clean: bool | str | Path,
-    root: str | Path | None,
 ) -> Images:
     """The same images, before their corruption."""
     if not isinstance(clean, bool):
         folder = Path(clean)
     elif name == "imagenet-c":
         try:
-            folder = find_folder(find_root(root), IMAGENET_FOLDERS["test"])
+            folder = find_folder(place.parent, IMAGENET_FOLDERS["test"])
         except FileNotFoundError as error:
-            raise _no_clean(str(error).removesuffix(".")) from None
+            raise _no_clean(str(error)) from None
     else:
-        raise _no_clean(f"{place} has no clean images")
+        raise _no_clean(f"{place} has no clean images.")
     like = next(iter(domains.values()))
     assert isinstance(like, FolderImages)
     original = like.elsewhere(folder, crop=True)
@@ -203,4 +224,4 @@ def _find_original(
 
 
 def _no_clean(why: str) -> FileNotFoundError:
-    return FileNotFoundError(f"{why}: name the clean set, clean=…, or leave it out, clean=False.")
+    return FileNotFoundError(f"{why} Or name the clean set, clean=…, or leave it out, clean=False.")

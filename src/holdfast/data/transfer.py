@@ -137,6 +137,6 @@ def check_room(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise NoSpaceError(
-            f"{folder} has {free / 1e9:.1f} GB free, but {needed / 1e9:.1f} GB are needed, "
-            "unpacking included: make room, or choose another --root."
+            f"{folder} has {free / 1e9:.3g} GB free, but {needed / 1e9:.3g} GB are needed: make "
+            "room, or choose another folder."
         )
