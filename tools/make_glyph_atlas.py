@@ -20,6 +20,7 @@ FONTS = Path("/usr/share/fonts")
 TARGET = Path(__file__).parents[1] / "src/holdfast/data/glyphs"
 
 OFL = "SIL Open Font License 1.1"
+OFL_1 = "SIL Open Font License 1.0"
 APACHE = "Apache License 2.0"
 VERA = "Bitstream Vera licence, changes in the public domain"
 
@@ -47,14 +48,14 @@ ALL = (
     Font("opentype/cantarell/Cantarell-ExtraBold.otf", "fonts-cantarell", OFL),
     Font("opentype/league-spartan/LeagueSpartan-Black.otf", "fonts-league-spartan", OFL),
     Font("opentype/ebgaramond/EBGaramond12-Italic.otf", "fonts-ebgaramond", OFL),
-    Font("truetype/crosextra/Caladea-Bold.ttf", "fonts-crosextra-caladea", APACHE),
+    Font("truetype/crosextra/Caladea-Bold.ttf", "fonts-crosextra-caladea", OFL),
     Font("opentype/dancingscript/DancingScript-Bold.otf", "fonts-dancingscript", OFL),
     Font("truetype/quicksand/Quicksand-Medium.ttf", "fonts-quicksand", OFL),
     Font("truetype/open-sans/OpenSans-CondBold.ttf", "fonts-open-sans", APACHE),
     Font("truetype/roboto/unhinted/RobotoTTF/Roboto-Medium.ttf", "fonts-roboto-unhinted", APACHE),
     Font("truetype/gentium-basic/GenBasI.ttf", "fonts-sil-gentium-basic", OFL),
     Font("opentype/linux-libertine/LinBiolinum_RB.otf", "fonts-linuxlibertine", OFL),
-    Font("truetype/inconsolata/Inconsolata.otf", "fonts-inconsolata", OFL),
+    Font("truetype/inconsolata/Inconsolata.otf", "fonts-inconsolata", OFL_1),
 )
 
 

@@ -129,5 +129,8 @@ def test_training_writes_what_the_model_reads(tmp_path, monkeypatch):
     ],
 )
 def test_what_cannot_be_asked_for(split, indices, says):
+    if "split" in says:
+        with pytest.raises(ValueError, match=says):
+            Glyphs(split)
     with pytest.raises(ValueError, match=says):
         glyphs.images(split, indices)

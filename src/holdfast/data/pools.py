@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -54,8 +55,17 @@ def domain_name(layers: Sequence[Layer]) -> str:
 class Made:
     """Clean images, corrupted as a stream asks for them."""
 
-    def __init__(self, clean: Pool, *, severity: float = 5, table: Table = "cifar", seed: int = 0):
+    def __init__(
+        self,
+        clean: Pool,
+        *,
+        severity: float = 5,
+        table: Table = "cifar",
+        seed: int = 0,
+        frost: Path | None = None,
+    ):
         self.clean = clean
+        self.frost = frost
         self.severity = severity
         self.table = table
         self.seed = seed
@@ -64,7 +74,7 @@ class Made:
         return self.clean if domain == CLEAN else self.at((domain, self.severity))
 
     def at(self, *layers: Layer) -> Pool:
-        return Layered(self.clean, layers, self.table, self.seed)
+        return Layered(self.clean, layers, self.table, self.seed, self.frost)
 
 
 class Layered:
@@ -75,8 +85,16 @@ class Layered:
     every image is one that the published tables admit.
     """
 
-    def __init__(self, clean: Pool, layers: Sequence[Layer], table: Table, seed: int):
+    def __init__(
+        self,
+        clean: Pool,
+        layers: Sequence[Layer],
+        table: Table,
+        seed: int,
+        frost: Path | None = None,
+    ):
         self.clean = clean
+        self.frost = frost
         self.layers = tuple(layers)
         self.table = table
         self.seed = seed
@@ -104,6 +122,7 @@ class Layered:
                     indices=chosen[at.numpy()].tolist(),
                     seed=self.seed,
                     table=self.table,
+                    frost=self.frost,
                 )
         return images.float().div_(255)
 

@@ -60,7 +60,8 @@ class Glyphs(Images):
     def __init__(self, split: str = "test", size: int | None = None, *, seed: int = 0):
         self.split = split
         self.seed = seed
-        self.labels = labels(split, torch.arange(SIZES[split] if size is None else size)).numpy()
+        size = SIZES.get(split, 0) if size is None else size
+        self.labels = labels(split, torch.arange(size)).numpy()
 
     def image(self, index: int) -> Tensor:
         return self.images([index])[0]
