@@ -178,7 +178,8 @@ def test_folders_are_in_imagenet_cs_layout(folder, tmp_path, capsys):
         for file in ("cats/1.JPEG", "cats/2.png.JPEG", "dogs/1.bmp.JPEG")
     }
     clean = read_folder(folder, size=64)
-    made = open_data(out, corruptions=["fog", "pixelate"], severity=5, size=64, clean=False)
+    made = open_data(out, corruptions=["fog", "pixelate"], severity=5, size=64, clean=folder)
+    assert torch.equal(made["original"].images(range(3)), clean.images(range(3)))
     assert made.classes == 3  # the empty one too
     expected = open_data(
         folder, corruptions=["fog", "pixelate"], severity=5, size=64, table="imagenet"

@@ -35,7 +35,7 @@ class FolderImages(Images):
     ):
         self.root = root
         self.classes = len(classes)
-        self.names = tuple(classes)
+        self.names: tuple[str, ...] = tuple(classes)
         self.size = size
         self.crop = crop
         # As one array: a list of strings would be copied, page by page, into every worker.

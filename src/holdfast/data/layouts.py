@@ -14,7 +14,7 @@ import numpy as np
 
 from holdfast.data.arrays import ArrayImages, Header, check_images, read_array, read_header
 from holdfast.data.corruptions import CORRUPTIONS
-from holdfast.data.folders import FolderImages, list_classes, list_files, read_list
+from holdfast.data.folders import ENDINGS, FolderImages, list_classes, list_files, read_list
 from holdfast.data.images import Images, Lazy, check_labels
 from holdfast.words import listed
 
@@ -116,6 +116,16 @@ def _check_same_files(root: Path, classes: Sequence[str], files: list[str]) -> N
             f"{root} holds {len(found)} images, other domains {len(files)}; expected the same ones "
             f"in each. They differ in {listed(differing, 3)}."
         )
+
+
+def jpeg_name(file: str) -> str:
+    """What a corrupted copy of an image is called: a.jpg stays, a.png and a.bmp are two images."""
+    return file if file.lower().endswith((".jpg", ".jpeg")) else f"{file}.JPEG"
+
+
+def original_name(file: str) -> str:
+    shorter = file.removesuffix(".JPEG")
+    return shorter if shorter.lower().endswith(ENDINGS) else file
 
 
 def find_corruption(folder: Path, name: str) -> Path | None:

@@ -31,6 +31,7 @@ from holdfast.data.layouts import (
     check_severity,
     find_corruption,
     is_arrays,
+    original_name,
     read_arrays,
     read_folders,
 )
@@ -84,7 +85,7 @@ class DataSet:
                 f"{self.name} has files for one corruption at a whole severity from 1 to 5, not "
                 f"for {domain_name(layers)}: open its clean set, which is corrupted as it is read."
             )
-        return Layered(first.clean, layers, first.table, first.seed)
+        return Layered(first.clean, layers, first.table, first.seed, first.frost)
 
 
 def open_data(
@@ -218,7 +219,8 @@ def _find_original(
         raise _no_clean(f"{place} has no clean images.")
     like = next(iter(domains.values()))
     assert isinstance(like, FolderImages)
-    original = like.elsewhere(folder, crop=True)
+    files = [original_name(like.file_name(index)) for index in range(len(like))]
+    original = FolderImages(folder, like.names, files, size=like.size)
     original.check_there()
     return original
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from holdfast.data.corrupted import Corrupted
 from holdfast.data.corruptions import Table
 from holdfast.data.images import Images, as_bytes
-from holdfast.data.layouts import CLEAN, SEVERITIES
+from holdfast.data.layouts import CLEAN, SEVERITIES, jpeg_name
 from holdfast.data.transfer import check_room
 
 QUALITY = 85
@@ -199,9 +199,7 @@ class FolderWriter:
         name = self.clean.file_name(index)
         if name is None:
             name = f"{self.names[self.clean.labels[index]]}/{index:08d}.JPEG"
-        elif not name.lower().endswith((".jpg", ".jpeg")):
-            name += ".JPEG"  # behind the other ending: a.png and a.bmp are two images
-        return self.out / block.name / str(block.severity) / name
+        return self.out / block.name / str(block.severity) / jpeg_name(name)
 
 
 def _blocks(
