@@ -34,6 +34,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, body)
         if start >= len(body):
             return self.answer(416, b"", {"Content-Range": f"bytes */{len(body)}"})
+        if mood == "wrong range":
+            return self.answer(206, body, {"Content-Range": f"bytes 0-9/{len(body)}"})
         where = f"bytes {start}-{len(body) - 1}/{len(body)}"
         return self.answer(206, body[start:], {"Content-Range": where})
 
@@ -166,6 +168,33 @@ def test_a_server_without_ranges_sends_it_all_again(server, known):
     server.mood = "no ranges"
     downloads.get("toy", known.root)
     assert is_whole(known.root)
+
+
+def test_a_server_that_answers_with_another_range_is_asked_for_all(server, known):
+    known.root.mkdir()
+    (known.root / "toy.tar.part").write_bytes(known.body[:5000])
+    server.mood = "wrong range"
+    downloads.get("toy", known.root)
+    assert is_whole(known.root)
+    assert [asked for _, asked in server.asked] == ["bytes=5000-", None]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "good"),
+    [
+        ("a.tar.gz", b"\x1f\x8b\x08", True),
+        ("a.tar.gz", b"PK\x03\x04", False),
+        ("a.txt", b"n01440764/ILSVRC2012_val_00000293.JPEG\n", True),
+        ("a.txt", b"\n\n<HTML>", False),
+        ("a.txt", b'{"status": 403}', False),
+    ],
+)
+def test_files_are_known_by_their_first_bytes(name, first, good):
+    if good:
+        transfer.check_start(name, first, {})
+    else:
+        with pytest.raises(transfer.NotTheFileError, match="the server sent"):
+            transfer.check_start(name, first, {})
 
 
 def test_the_next_address_and_mirrors_help_out(server, known):

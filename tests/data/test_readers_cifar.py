@@ -1,5 +1,6 @@
 """CIFAR as published, clean and corrupted; and files that only look like it."""
 
+import codecs
 import os
 import pickle
 import re
@@ -125,6 +126,15 @@ def test_a_malicious_pickle_is_refused_and_nothing_is_run(tmp_path, protocol):
             read_clean("cifar100", tmp_path)
         assert str(path) in str(error.value)
     assert not trace.exists()
+
+
+def test_text_is_encoded_by_no_other_codec(tmp_path):
+    """Codecs unpack archives, among other things; numpy's pickles need latin1 alone."""
+    path = write_python(tmp_path, "cifar100") / "test"
+    entry = {"data": Bomb(codecs.encode, "text", "rot13"), "fine_labels": [0]}
+    path.write_bytes(pickle.dumps(entry))
+    with pytest.raises(ValueError, match="it encodes text as 'rot13'"):
+        read_clean("cifar100", tmp_path)
 
 
 def spoil_pickle(**changes):
