@@ -5,6 +5,8 @@ be tied together that way is compared in distribution. Its elastic transform has
 not ImageNet-C's: ours is checked against SciPy and OpenCV.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -246,10 +248,10 @@ def test_random_ones_agree_in_distribution(corruption, severity):
 
 def test_frost_agrees_in_distribution_with_the_same_ice():
     np.random.seed(0)
-    images = pictures(200, 64, 64)
-    folder = next(iter(made_by.importlib.resources.files("imagecorruptions").iterdir())).parent
-    for severity in SEVERITIES:
-        one = ours(images, "frost", severity, frost=folder / "frost") / 255
+    images = pictures(100, 64, 64)
+    folder = Path(other.__file__).parent / "frost"
+    for severity in (1, 3, 5):
+        one = ours(images, "frost", severity, frost=folder) / 255
         two = theirs(images, "frost", severity) / 255
         own = ours(images, "frost", severity) / 255
         assert one.mean() == pytest.approx(two.mean(), abs=0.05)

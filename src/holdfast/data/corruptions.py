@@ -24,6 +24,8 @@ _MAKERS: dict[str, Callable[..., Tensor]] = {
     for family in (noise, blur, weather, digital)
     if hasattr(family, name)
 }
+# Those that pillow makes take bytes and give bytes.
+_ON_BYTES = ("pixelate", "jpeg_compression")
 _LEAST_SIDE = 16
 # Images are worked on in groups whose intermediate values stay in the processor's cache.
 _GROUP_VALUES = 2**19
@@ -54,12 +56,13 @@ def corrupt(
     places = _places(indices, len(images))
     extra = {"textures": textures(frost)} if corruption == "frost" else {}
     group = max(1, _GROUP_VALUES // images[0].numel()) if len(images) else 1
+    read, write = (_as_bytes, _from_bytes) if corruption in _ON_BYTES else (_as_float, _from_float)
     out = torch.empty_like(images, memory_format=torch.contiguous_format)
     for start in range(0, len(images), group):
         part = slice(start, start + group)
         dice = Dice(seed, corruption, severity, places[part])
-        made = _MAKERS[corruption](_as_float(images[part]), dice, *rows, **extra)
-        out[part] = _like(made, images.dtype)
+        made = _MAKERS[corruption](read(images[part]), dice, *rows, **extra)
+        out[part] = write(made, images.dtype)
     return out
 
 
@@ -68,7 +71,15 @@ def _as_float(images: Tensor) -> Tensor:
     return values.div_(255) if images.dtype == torch.uint8 else values
 
 
-def _like(images: Tensor, dtype: torch.dtype) -> Tensor:
+def _as_bytes(images: Tensor) -> Tensor:
+    return images if images.dtype == torch.uint8 else images.float().mul(255).round_().byte()
+
+
+def _from_bytes(images: Tensor, dtype: torch.dtype) -> Tensor:
+    return images if dtype == torch.uint8 else images.float().div_(255)
+
+
+def _from_float(images: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype != torch.uint8:
         return images.clamp(0, 1)
     # Cut off, not rounded, as the benchmark does; what is whole but for rounding stays.

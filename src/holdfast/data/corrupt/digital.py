@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from functools import lru_cache
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -66,43 +66,33 @@ def displace(images: Tensor, shifts: Tensor) -> Tensor:
 
 
 def pixelate(images: Tensor, dice: Dice, scale: float) -> Tensor:
-    """Shrunk by box averages, rounded to 8 bits on the way as pillow does, and enlarged again."""
+    """Shrunk by box averages, and enlarged again; on 8 bits."""
     height, width = images.shape[-2:]
-    across, column = (part.to(images.device) for part in _boxes(width, scale))
-    down, row = (part.to(images.device) for part in _boxes(height, scale))
-    small = _rounded(images @ across.T)
-    small = _rounded(down @ small)
-    return small.index_select(-1, column).index_select(-2, row)
+    small = int(width * scale), int(height * scale)
 
+    def change(picture: Image.Image) -> Image.Image:
+        shrunk = picture.resize(small, Image.Resampling.BOX)
+        return shrunk.resize((width, height), Image.Resampling.NEAREST)
 
-def _rounded(images: Tensor) -> Tensor:
-    return images.mul_(255).add_(0.5 + 1e-3).floor_().div_(255)
-
-
-@lru_cache(maxsize=64)
-def _boxes(side: int, scale: float) -> tuple[Tensor, Tensor]:
-    """The matrix that shrinks a line, and for each of its pixels the box that covers it.
-
-    Sums are taken in pillow's order: where a pixel's centre is on the edge of two boxes, rounding
-    decides.
-    """
-    boxes = int(side * scale)
-    size = side / boxes
-    middle = ((np.arange(boxes) + 0.5) * size)[:, None]
-    first, last = np.floor(middle - size / 2 + 0.5), np.floor(middle + size / 2 + 0.5)
-    pixels = np.arange(side)
-    place = (pixels - middle + 0.5) * (1 / size)
-    inside = (pixels >= first) & (pixels < last) & (place > -0.5) & (place <= 0.5)
-    matrix = inside / inside.sum(1, keepdims=True)
-    cover = np.floor(np.cumsum(np.r_[0.5 * boxes / side, np.full(side - 1, boxes / side)]))
-    return torch.from_numpy(matrix).float(), torch.from_numpy(cover.astype(int))
+    return _by_pillow(images, change)
 
 
 def jpeg_compression(images: Tensor, dice: Dice, quality: int) -> Tensor:
-    """Through a JPEG file in memory; on the CPU, whatever the device."""
-    pixels = images.mul(255).round_().byte().permute(0, 2, 3, 1).contiguous().cpu().numpy()
-    for picture in pixels if pixels.shape[-1] == 3 else pixels[..., 0]:
+    """Through a JPEG file in memory; on 8 bits."""
+
+    def change(picture: Image.Image) -> Image.Image:
         file = io.BytesIO()
-        Image.fromarray(picture).save(file, "JPEG", quality=quality)
-        picture[:] = Image.open(file, formats=["JPEG"])
-    return torch.from_numpy(pixels).permute(0, 3, 1, 2).to(images).div_(255)
+        picture.save(file, "JPEG", quality=quality)
+        return Image.open(file, formats=["JPEG"])
+
+    return _by_pillow(images, change)
+
+
+def _by_pillow(images: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Pillow's own result, one picture at a time, and on the CPU whatever the device."""
+    pictures = images.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+    out = np.empty_like(pictures)
+    one = slice(None) if images.shape[1] == 3 else 0  # pillow's gray pictures have no channel axis
+    for picture, place in zip(pictures[..., one], out[..., one], strict=True):
+        place[:] = change(Image.fromarray(picture))
+    return torch.from_numpy(out).permute(0, 3, 1, 2).to(images.device)
