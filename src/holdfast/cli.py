@@ -1,27 +1,25 @@
-"""The command line: `holdfast doctor`, `holdfast methods`, `holdfast card`."""
+"""The command line: `holdfast doctor`, `methods`, `card`, `data`."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import operator
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 from zipfile import BadZipFile
 
 import numpy as np
 import torch
 import tyro
-from torch import Tensor, nn
+from torch import Tensor
 
 import holdfast
 from holdfast.card import card, methods_table
+from holdfast.data.cli import Data
+from holdfast.nets.find import find_model
 from holdfast.terminal import show
-from holdfast.words import listed, nearest
+from holdfast.words import listed
 
 # As many images of a file as the doctor looks at, or a few more.
 ENOUGH = 256
@@ -32,8 +30,9 @@ class Doctor:
     """Which parts a model has, whether its input is right, and which methods fit it."""
 
     model: str
-    """package.module:factory or path/to/file.py:factory. The factory takes no arguments and
-    returns the model; a model itself will do too."""
+    """package.module:factory or path/to/file.py:factory, where the factory takes no arguments and
+    returns the model (a model itself will do too); torchvision:NAME or timm:NAME; or a network of
+    ours with its weights, as in resnet20:path/to/weights.safetensors."""
     images: Path | None = None
     """Clean images as you would feed them: an .npz file with `images`, or an .npy file."""
     head: str | None = None
@@ -72,6 +71,7 @@ Command = (
     Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Card, tyro.conf.subcommand("card")]
+    | Annotated[Data, tyro.conf.subcommand("data")]
 )
 
 
@@ -82,65 +82,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"holdfast {holdfast.__version__}")
         return 0
     summary = (holdfast.__doc__ or "").partition("\n")[0]
-    command = tyro.cli(Command, prog="holdfast", args=arguments, description=summary)
+    command = tyro.cli(
+        Command,
+        prog="holdfast",
+        args=arguments,
+        description=summary,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )
     try:
         command.run()
     except (ValueError, OSError) as error:
         print("holdfast:", " ".join(str(error).split()), file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("holdfast: stopped.", file=sys.stderr)
+        return 130
     return 0
-
-
-def find_model(place: str) -> nn.Module:
-    """The model at `package.module:factory` or `path/to/file.py:factory`."""
-    where, colon, name = place.rpartition(":")
-    if not (where and colon and name):
-        raise ValueError(
-            f"--model is package.module:factory or path/to/file.py:factory, not {place!r}."
-        )
-    module = _import(where)
-    try:
-        found = operator.attrgetter(name)(module)
-    except AttributeError:
-        names = [each for each in vars(module) if not each.startswith("_")]
-        raise ValueError(
-            f"{where} has no {name!r}.{nearest(name, names)} It has {listed(names) or 'nothing'}."
-        ) from None
-    if not isinstance(found, nn.Module) and callable(found):
-        try:
-            found = found()
-        except Exception as error:
-            raise ValueError(f"{place}() failed: {type(error).__name__}: {error}") from error
-    if not isinstance(found, nn.Module):
-        raise ValueError(f"{place} gives {type(found).__name__}, not a torch.nn.Module.")
-    return found
-
-
-def _import(where: str) -> ModuleType:
-    """A module by its name or its file, with the current folder on the path."""
-    _add_to_path(Path.cwd())
-    file = Path(where) if where.endswith(".py") else None
-    if file is not None and not file.is_file():
-        raise ValueError(f"There is no file {where}.")
-    try:
-        return importlib.import_module(where) if file is None else _run_file(file)
-    except Exception as error:
-        raise ValueError(f"Cannot import {where}: {type(error).__name__}: {error}") from error
-
-
-def _run_file(file: Path) -> ModuleType:
-    _add_to_path(file.resolve().parent)
-    # Under a name of its own, so that a file called torch.py hides nothing.
-    spec = importlib.util.spec_from_file_location(f"file_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _add_to_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
 
 
 def read_images(path: Path) -> Tensor:

@@ -1,0 +1,1 @@
+"""Data: corruption sets, the corruption maker, streams, the embedded set, downloads."""

@@ -1,0 +1,147 @@
+"""What every reader gives: labelled images, read one by one, in the process that asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Images(Dataset[tuple[Tensor, int]]):
+    """Images of one domain with their labels: `(image, label)`, float32 CHW in [0, 1] and int.
+
+    Labels are known without reading an image, so that a stream can be laid out beforehand.
+    """
+
+    labels: Array
+    """Whole numbers, one for each image."""
+    classes: int
+    names: tuple[str, ...] | None = None
+    """Those of the classes, where they are known."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def image(self, index: int) -> Tensor:
+        raise NotImplementedError
+
+    def images(self, indices: Iterable[int]) -> Tensor:
+        """A batch, (batch, channels, height, width)."""
+        return torch.stack([self.image(index) for index in indices])
+
+    def file_name(self, index: int) -> str | None:
+        """`class/file` where images are files, else nothing."""
+        return None
+
+    def at_severity(self, severity: int) -> Images:
+        """The same images, corrupted the same way, at another severity."""
+        raise ValueError("These images have one severity only.")
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        index = self._checked(index)
+        return self.image(index), int(self.labels[index])
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int]]:
+        """What a DataLoader calls for a batch."""
+        indices = [self._checked(index) for index in indices]
+        labels = self.labels[indices].tolist()
+        return list(zip(self.images(indices), labels, strict=True))
+
+    def _checked(self, index: int) -> int:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"There is no image {index}: there are {len(self)}.")
+        return int(index) % len(self)
+
+
+class Lazy:
+    """An array that each process opens for itself when it first needs it: what goes to a worker
+    is how to open it, never its contents."""
+
+    def __init__(self, open_array: Callable[[], Array]):
+        self._open = open_array
+        self._values: Array | None = None
+
+    @property
+    def values(self) -> Array:
+        if self._values is None:
+            self._values = self._open()
+        return self._values
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_open": self._open, "_values": None}
+
+
+class Subset(Images):
+    """Some of the images, in a given order."""
+
+    def __init__(self, whole: Images, indices: Iterable[int]):
+        self.whole = whole
+        self.indices = np.fromiter(indices, np.int64)
+        self.labels = whole.labels[self.indices]
+        self.classes, self.names = whole.classes, whole.names
+
+    def image(self, index: int) -> Tensor:
+        return self.whole.image(int(self.indices[index]))
+
+    def images(self, indices: Iterable[int]) -> Tensor:
+        return self.whole.images(self.indices[list(indices)].tolist())
+
+    def file_name(self, index: int) -> str | None:
+        return self.whole.file_name(int(self.indices[index]))
+
+
+class Joined(Images):
+    """Several as one, one after the other."""
+
+    def __init__(self, parts: Sequence[Images]):
+        self.parts = list(parts)
+        self.labels = np.concatenate([part.labels for part in parts])
+        self.classes = max(part.classes for part in parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def image(self, index: int) -> Tensor:
+        part, index = self._find(index)
+        return part.image(index)
+
+    def file_name(self, index: int) -> str | None:
+        part, index = self._find(index)
+        return part.file_name(index)
+
+    def _find(self, index: int) -> tuple[Images, int]:
+        which = int(np.searchsorted(self._ends, index, side="right"))
+        return self.parts[which], index - int(self._ends[which - 1]) if which else index
+
+
+def as_image(values: Array) -> Tensor:
+    """One image, CHW: bytes divided by 255, floats as they are."""
+    # Always a copy: the file may be mapped, and read-only.
+    tensor = torch.from_numpy(values.astype(np.float32, order="C", subok=False))
+    return tensor.div_(255) if values.dtype == np.uint8 else tensor
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    """Images in [0, 1] as uint8; exact where they came from bytes."""
+    return images.mul(255).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def check_labels(values: Array, path: Path, classes: int | None = None) -> Array:
+    """Labels as int64, or an error that names the file."""
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise ValueError(
+            f"{path}: labels are {values.dtype} of shape {values.shape}; expected whole numbers "
+            "of shape (images,)."
+        )
+    if len(values) == 0:
+        raise ValueError(f"{path} holds no images.")
+    low, high = int(values.min()), int(values.max())
+    if low < 0 or (classes is not None and high >= classes):
+        top = "" if classes is None else f" to {classes - 1}"
+        raise ValueError(f"{path}: labels go from {low} to {high}; expected 0{top}.")
+    return values.astype(np.int64)

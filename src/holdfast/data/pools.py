@@ -1,0 +1,150 @@
+"""What a stream takes its images from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from holdfast.data.corruptions import Table, corrupt
+from holdfast.data.images import as_bytes
+from holdfast.data.layouts import CLEAN
+
+Indices = NDArray[np.int64]
+Layer = tuple[str, float]
+"""A corruption and its severity."""
+
+
+class Pool(Protocol):
+    """The labelled images of one domain."""
+
+    @property
+    def labels(self) -> Any:
+        """Whole numbers, one for each image."""
+
+    def __len__(self) -> int: ...
+
+    def images(self, indices: Iterable[int], /) -> Tensor:
+        """Float images in [0, 1], (batch, channels, height, width)."""
+
+
+class Data(Protocol):
+    """The domains of a data set by name; a plain dictionary of pools is one."""
+
+    def __getitem__(self, domain: str, /) -> Any: ...
+
+
+@runtime_checkable
+class Graded(Protocol):
+    """A data set that can be asked for severities, and for one corruption upon another."""
+
+    def at(self, *layers: Layer) -> Pool: ...
+
+
+def domain_name(layers: Sequence[Layer]) -> str:
+    """`fog@3`, `fog@2.25+snow@1.5`."""
+    return "+".join(f"{name}@{severity:g}" for name, severity in layers) or CLEAN
+
+
+class Made:
+    """Clean images, corrupted as a stream asks for them."""
+
+    def __init__(
+        self,
+        clean: Pool,
+        *,
+        severity: float = 5,
+        table: Table = "cifar",
+        seed: int = 0,
+        frost: Path | None = None,
+    ):
+        self.clean = clean
+        self.frost = frost
+        self.severity = severity
+        self.table = table
+        self.seed = seed
+
+    def __getitem__(self, domain: str) -> Pool:
+        return self.clean if domain == CLEAN else self.at((domain, self.severity))
+
+    def at(self, *layers: Layer) -> Pool:
+        return Layered(self.clean, layers, self.table, self.seed, self.frost)
+
+
+class Layered:
+    """Clean images with corruptions upon them.
+
+    The published severities are whole. One in between is a share of images: at 2.25, a quarter
+    have severity 3 and the others 2, always the same ones. So drift is smooth on average, and
+    every image is one that the published tables admit.
+    """
+
+    def __init__(
+        self,
+        clean: Pool,
+        layers: Sequence[Layer],
+        table: Table,
+        seed: int,
+        frost: Path | None = None,
+    ):
+        self.clean = clean
+        self.frost = frost
+        self.layers = tuple(layers)
+        self.table = table
+        self.seed = seed
+
+    @property
+    def labels(self) -> Any:
+        return self.clean.labels
+
+    def __len__(self) -> int:
+        return len(self.clean)
+
+    def images(self, indices: Iterable[int]) -> Tensor:
+        chosen = np.fromiter(indices, np.int64)
+        images = as_bytes(self.clean.images(chosen.tolist()))
+        # The golden ratio spreads the shares evenly over any run of indices.
+        spread = chosen * 0.6180339887498949 % 1
+        for name, severity in self.layers:
+            grades = np.floor(severity + spread).astype(int)
+            for grade in np.unique(grades[grades > 0]).tolist():
+                at = torch.from_numpy(np.flatnonzero(grades == grade))
+                images[at] = corrupt(
+                    images[at],
+                    name,
+                    severity=grade,
+                    indices=chosen[at.numpy()].tolist(),
+                    seed=self.seed,
+                    table=self.table,
+                    frost=self.frost,
+                )
+        return images.float().div_(255)
+
+
+class Uniform:
+    """Uniform noise in the shape of another pool's images; image i is always the same."""
+
+    def __init__(self, size: int, like: Pool):
+        self.size = size
+        self.like = like
+
+    @property
+    def labels(self) -> Indices:
+        return np.full(self.size, -1)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def images(self, indices: Iterable[int]) -> Tensor:
+        drawn = [np.random.default_rng(i).random(self._shape, np.float32) for i in indices]
+        return torch.from_numpy(np.stack(drawn))
+
+    @cached_property
+    def _shape(self) -> tuple[int, ...]:
+        return tuple(self.like.images([0]).shape[1:])

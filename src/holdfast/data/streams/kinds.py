@@ -1,0 +1,235 @@
+"""The kinds of drift: in which order a stream shows which domains, and how samples are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from holdfast.data.layouts import CLEAN
+from holdfast.data.pools import Indices, Pool, Uniform
+from holdfast.data.streams import samplers
+from holdfast.data.streams.flow import Lazily, Stretch, count_batches
+from holdfast.data.streams.orders import ordered
+from holdfast.data.streams.samplers import Sampler
+from holdfast.data.streams.spec import Stream, register
+from holdfast.data.streams.view import Origin, View
+from holdfast.method import setting
+
+
+@dataclass(frozen=True)
+class Ordered(Stream):
+    """Domain after domain."""
+
+    order: str = setting(
+        "paper", "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
+    )
+    order_seed: int = setting(0, "which random order", at_least=0)
+    clean: bool = setting(False, "whether clean images come last")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.domains()  # an order that is not there is an error at once
+
+    def domains(self) -> tuple[str, ...]:
+        return ordered(self.order, self.order_seed) + ((CLEAN,) if self.clean else ())
+
+    def draws(self) -> Sampler:
+        return samplers.shuffle
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        origins = [Origin(domain) for domain in self.domains()]
+        return [Stretch((one,), view.size(one), self.draws()) for one in origins]
+
+
+@register("continual")
+@dataclass(frozen=True)
+class Continual(Ordered):
+    """Each corruption once, shuffled within, and clean images last."""
+
+    clean: bool = setting(True, "whether clean images come last")
+
+
+@register("single")
+@dataclass(frozen=True)
+class Single(Continual):
+    """As continual, one image at a time."""
+
+    batch: int = setting(1, "images in a batch", at_least=1, at_most=1)
+
+
+@register("paced")
+@dataclass(frozen=True)
+class Paced(Continual):
+    """As continual, at a speed that waits for no method (Alfarra et al. 2024)."""
+
+    rate: float = setting(100, "images a second", at_least=1e-3)
+
+
+@register("gradual")
+@dataclass(frozen=True)
+class Gradual(Ordered):
+    """Each corruption at severities 1-2-3-4-5-4-3-2-1."""
+
+    first: Literal["rising", "falling"] = setting(
+        "rising", "the first corruption: 1 to 5 and back, or from 5 down as CoTTA's"
+    )
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        found = []
+        for number, domain in enumerate(self.domains()):
+            severities = [1, 2, 3, 4, 5, 4, 3, 2, 1]
+            if number == 0 and self.first == "falling":
+                severities = severities[4:]
+            origins = [Origin.at((domain, severity)) for severity in severities]
+            origins = [Origin(CLEAN)] if domain == CLEAN else origins
+            found += [Stretch((one,), view.size(one), self.draws()) for one in origins]
+        return found
+
+
+@register("mixed")
+@dataclass(frozen=True)
+class Mixed(Ordered):
+    """All corruptions at once, pooled and shuffled."""
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        origins = tuple(Origin(domain) for domain in self.domains())
+        return [Stretch(origins, sum(map(view.size, origins)), self.draws())]
+
+
+@register("correlated")
+@dataclass(frozen=True)
+class Correlated(Ordered):
+    """Labels come in runs, drawn by a Dirichlet law (Yuan et al. 2023, RoTTA)."""
+
+    order: str = setting("rotta", "as in continual")
+    gamma: float = setting(0.1, "concentration: the smaller, the longer the runs", at_least=1e-6)
+    sampler: Literal["rotta", "note", "sort"] = setting(
+        "rotta", "RoTTA's sampler, NOTE's (which drops a last batch that is not full), or by class"
+    )
+    slots: int = setting(0, "slots of RoTTA's sampler; 0: one a class, at most 100", at_least=0)
+
+    def draws(self) -> Sampler:
+        if self.sampler == "note":
+            return partial(samplers.note, beta=self.gamma)
+        if self.sampler == "sort":
+            return samplers.sort
+        return partial(samplers.rotta, gamma=self.gamma, slots=self.slots)
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        found = super().stretches(view, seed)
+        if self.sampler != "note":
+            return found
+        if min(one.size for one in found) < self.batch:
+            raise ValueError(
+                f"NOTE's sampler drops batches that are not full, and a domain has fewer than "
+                f"{self.batch} images: lower batch, or take sampler=rotta."
+            )
+        return [replace(one, size=one.size // self.batch * self.batch) for one in found]
+
+
+@register("recurring")
+@dataclass(frozen=True)
+class Recurring(Correlated):
+    """The correlated stream again and again, drawn anew each time (Hoang et al. 2024, PeTTA)."""
+
+    visits: int = setting(20, "how often each domain comes", at_least=1)
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        once = super().stretches(view, seed)
+        return [replace(one, visit=visit) for visit in range(self.visits) for one in once]
+
+
+@register("labelshift")
+@dataclass(frozen=True)
+class LabelShift(Ordered):
+    """Each class in turn is the likely one, drawn with replacement (Niu et al. 2023, SAR)."""
+
+    ratio: float = setting(500_000, "how much likelier than another class it is", at_least=1)
+    steps: int = setting(100, "samples for which a class is the likely one", at_least=1)
+
+    def draws(self) -> Sampler:
+        return partial(samplers.shift_labels, ratio=self.ratio, steps=self.steps)
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        origins = [(Origin(domain),) for domain in self.domains()]
+        return [
+            Stretch(one, len(np.unique(view.labels(one))) * self.steps, self.draws())
+            for one in origins
+        ]
+
+
+@register("noisy")
+@dataclass(frozen=True)
+class Noisy(Ordered):
+    """As many images of no class among the others, not scored (Gong et al. 2023, SoTTA)."""
+
+    kind: Literal["uniform", "other"] = setting(
+        "uniform", "noise, or the images given as `intruders`"
+    )
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        found = []
+        for domain in self.domains():
+            origin = Origin(domain)
+            size = view.size(origin)
+            pool = self._pool(view, origin, size)
+            intruders = Origin(f"{domain}/{self.kind}", intruder=pool, size=size)
+            found.append(Stretch((origin, intruders), 2 * size, self.draws()))
+        return found
+
+    def _pool(self, view: View, origin: Origin, size: int) -> Pool:
+        if self.kind == "uniform":
+            return Uniform(size, view.pool(origin))
+        if view.intruders is None:
+            raise ValueError(
+                "noisy(kind=other) mixes in images of another set: pass them as "
+                "over(data, intruders=pool), or take kind=uniform."
+            )
+        return view.intruders
+
+
+@register("endless")
+@dataclass(frozen=True)
+class Endless(Ordered):
+    """One corruption fades into the next, for ever new pairs (after Press et al. 2023, CCC).
+
+    Both severities move in steps of 0.25, one down and one up. CCC also keeps a reference
+    network's accuracy level along the way, which asks for a table of that network's.
+    """
+
+    speed: int = setting(1000, "images at each step", at_least=2)
+    samples: int = setting(7_500_000, "images in all", at_least=1)
+    severity: float = setting(5, "severity of a corruption by itself", at_least=0.25, at_most=5)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(set(self.domains())) < 2 or CLEAN in self.domains():
+            raise ValueError(
+                f"endless goes from corruption to corruption and needs two or more, without "
+                f"{CLEAN}: not order={self.order!r}, clean={self.clean}."
+            )
+        if self.severity % 0.25:
+            raise ValueError(f"endless: severity is a multiple of 0.25, not {self.severity:g}.")
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        names = self.domains()
+        count = count_batches(self.samples, self.speed)  # a last step of one image is none
+        # Each corruption is another one than that before it.
+        rng = np.random.default_rng([seed, 0, 1])
+        moves = rng.integers(1, len(names), count // self._steps + 2)
+        return Lazily(count, partial(self._step, count, np.cumsum(moves) % len(names)))
+
+    @property
+    def _steps(self) -> int:
+        return round(self.severity / 0.25)
+
+    def _step(self, count: int, chain: Indices, number: int) -> Stretch:
+        pair, step = divmod(number, self._steps)
+        fading, rising = (self.domains()[one] for one in chain[pair : pair + 2])
+        origin = Origin.at((fading, self.severity - 0.25 * step), (rising, 0.25 * step))
+        size = self.speed if number + 1 < count else self.samples - number * self.speed
+        return Stretch((origin,), size, partial(samplers.cycle, count=size))

@@ -1,0 +1,123 @@
+"""A data set as a stream sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.data.pools import Data, Graded, Indices, Layer, Pool, domain_name
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where samples come from: a domain, or images that belong to no class."""
+
+    domain: str
+    layers: tuple[Layer, ...] = ()
+    intruder: Pool | None = None
+    size: int = 0
+    """How many samples; 0: all that the stream's limit admits."""
+
+    @staticmethod
+    def at(*layers: Layer) -> Origin:
+        """Corruptions upon another; what is at severity 0 is not there."""
+        there = tuple(one for one in layers if one[1] > 0)
+        return Origin(domain_name(there), there)
+
+
+class View:
+    """A data set as a stream sees it."""
+
+    def __init__(self, data: Data, limit: int, intruders: Pool | None):
+        self.data = data
+        self.limit = limit
+        self.intruders = intruders
+
+    def pool(self, origin: Origin) -> Pool:
+        if origin.intruder is not None:
+            return origin.intruder
+        if not origin.layers:
+            return self._named(origin.domain)
+        if not isinstance(self.data, Graded):
+            raise ValueError(
+                f"{origin.domain} is a corruption at a severity of its own, and this data set "
+                "has one severity only: use holdfast.data.pools.Made(clean images)."
+            )
+        return self.data.at(*origin.layers)
+
+    def _named(self, domain: str) -> Pool:
+        try:
+            found: Pool = self.data[domain]
+        except KeyError as error:
+            raise ValueError(
+                f"The stream shows {domain}, and the data set does not have it ({error.args[0]}): "
+                "name its own domains, as in order='day,night', and clean=false without clean ones."
+            ) from error
+        return found
+
+    def size(self, origin: Origin) -> int:
+        whole = len(self.pool(origin))
+        if whole == 0:
+            raise ValueError(f"{origin.domain} holds no images.")
+        return origin.size or min(whole, self.limit or whole)
+
+    def labels(self, origins: tuple[Origin, ...]) -> Indices:
+        """Of all samples of the origins, one after the other; −1 where there is none."""
+        return np.concatenate([self._labels(origin) for origin in origins])
+
+    def _labels(self, origin: Origin) -> Indices:
+        everything = np.arange(self.size(origin))
+        if origin.intruder is not None:
+            return np.full(len(everything), -1)
+        return self._labels_at(origin, everything)
+
+    def _labels_at(self, origin: Origin, positions: Indices) -> Indices:
+        pool = self.pool(origin)
+        return np.asarray(pool.labels)[self._indices(origin, positions)].astype(np.int64)
+
+    def _indices(self, origin: Origin, positions: Indices) -> Indices:
+        """Picked evenly, so that a set sorted by class keeps all its classes."""
+        return positions * len(self.pool(origin)) // self.size(origin)
+
+    def fetch(self, origins: tuple[Origin, ...], positions: Indices) -> tuple[Tensor, ...]:
+        """Images, labels, and which origin each came from."""
+        ends = np.cumsum([self.size(origin) for origin in origins])
+        which = np.searchsorted(ends, positions, side="right")
+        labels = np.full(len(positions), -1)
+        images: Tensor | None = None
+        for one in np.unique(which):
+            origin = origins[one]
+            at = np.flatnonzero(which == one)
+            local = positions[at] - (ends[one - 1] if one else 0)
+            found = self.pool(origin).images(self._indices(origin, local).tolist())
+            if origin.intruder is None:
+                labels[at] = self._labels_at(origin, local)
+            if images is None:
+                images = found.new_empty(len(positions), *found.shape[1:])
+            if found.shape[1:] != images.shape[1:]:
+                raise ValueError(
+                    f"{origin.domain} has images of shape {tuple(found.shape[1:])}, others in this "
+                    f"batch {tuple(images.shape[1:])}: give images of one shape."
+                )
+            images[torch.from_numpy(at)] = found
+        if images is None:
+            raise ValueError("A batch needs at least one position.")
+        return images, torch.from_numpy(labels), torch.from_numpy(which)
+
+
+class LazyLabels:
+    """The labels of a stretch, which not every sampler asks for."""
+
+    def __init__(self, view: View, origins: tuple[Origin, ...]):
+        self.view = view
+        self.origins = origins
+
+    def __len__(self) -> int:
+        return sum(map(self.view.size, self.origins))
+
+    def __array__(self, *args: Any, **named: Any) -> Any:
+        return np.asarray(self.view.labels(self.origins), *args, **named)

@@ -1,0 +1,149 @@
+"""Models by a text: networks of our own, of torchvision and timm, and of anybody's code.
+
+    resnet20                    a network of ours, untrained; `resnet20:weights.pt` with weights
+    torchvision:resnet50        pretrained; `torchvision:resnet50:IMAGENET1K_V1` names the weights
+    timm:resnet50.a1_in1k       pretrained
+    package.module:factory      what the factory returns, or a model itself
+    path/to/file.py:factory     the same, out of a file
+
+Those of torchvision and timm get their normalisation inside, as `holdfast.normalized` puts it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import operator
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from holdfast.nets.zoo import NETWORKS, build
+from holdfast.normalized import normalized
+from holdfast.words import listed, nearest
+
+FORMS = (
+    "package.module:factory, path/to/file.py:factory, torchvision:NAME, timm:NAME, or NAME or "
+    f"NAME:WEIGHTS with one of {listed(NETWORKS)}"
+)
+
+
+def find_model(place: str) -> nn.Module:
+    """The model that a text names."""
+    first, _, rest = place.partition(":")
+    if first in NETWORKS and not place.endswith(":"):
+        return build(first, rest or None)
+    if first == "torchvision" and rest:
+        return _from_torchvision(*_two(rest))
+    if first == "timm" and rest:
+        return _from_timm(rest)
+    return _from_code(place)
+
+
+def _two(text: str) -> tuple[str, str]:
+    name, _, weights = text.partition(":")
+    return name, weights or "DEFAULT"
+
+
+def _from_torchvision(name: str, weights: str) -> nn.Module:
+    models = _need("torchvision.models", "torchvision")
+    names = models.list_models(module=models)
+    if name not in names:
+        raise ValueError(f"torchvision has no classifier {name!r}.{nearest(name, names)}")
+    choices = models.get_model_weights(name)
+    try:
+        chosen = choices[weights]
+    except KeyError:
+        raise ValueError(
+            f"torchvision's {name} has no weights {weights!r}; it has "
+            f"{listed(each.name for each in choices)}."
+        ) from None
+    transforms = chosen.transforms()
+    return normalized(
+        _fetch(name, models.get_model, name, weights=chosen), transforms.mean, transforms.std
+    ).eval()
+
+
+def _from_timm(name: str) -> nn.Module:
+    timm = _need("timm", "timm")
+    if not timm.is_model(name):
+        names = timm.list_models(pretrained=True)
+        raise ValueError(f"timm has no model {name!r}.{nearest(name, names)}")
+    model = _fetch(name, timm.create_model, name, pretrained=True)
+    config = model.pretrained_cfg
+    return normalized(model, config["mean"], config["std"]).eval()
+
+
+def _fetch(name: str, make: Any, *arguments: Any, **options: Any) -> Any:
+    try:
+        return make(*arguments, **options)
+    except (OSError, RuntimeError) as error:  # no network, or a damaged download
+        raise ValueError(f"Cannot load the weights of {name}: {error}") from error
+
+
+def _need(module: str, package: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"This model needs the package {package}, which is not there or does not fit this "
+            f"torch ({error}): pip install {package}"
+        ) from None
+    except (OSError, RuntimeError) as error:  # a build for another torch
+        raise ValueError(
+            f"The package {package} is installed, but does not work with this torch ({error}): "
+            "install the build made for it."
+        ) from None
+
+
+def _from_code(place: str) -> nn.Module:
+    where, colon, name = place.rpartition(":")
+    if not (where and colon and name):
+        close = nearest(place.partition(":")[0], NETWORKS)
+        raise ValueError(f"--model is {FORMS}; not {place!r}.{close}")
+    module = _import(where)
+    try:
+        found = operator.attrgetter(name)(module)
+    except AttributeError:
+        names = [each for each in vars(module) if not each.startswith("_")]
+        raise ValueError(
+            f"{where} has no {name!r}.{nearest(name, names)} It has {listed(names) or 'nothing'}."
+        ) from None
+    if not isinstance(found, nn.Module) and callable(found):
+        try:
+            found = found()
+        except Exception as error:
+            raise ValueError(f"{place}() failed: {type(error).__name__}: {error}") from error
+    if not isinstance(found, nn.Module):
+        raise ValueError(f"{place} gives {type(found).__name__}, not a torch.nn.Module.")
+    return found
+
+
+def _import(where: str) -> ModuleType:
+    """A module by its name or its file, with the current folder on the path."""
+    _add_to_path(Path.cwd())
+    file = Path(where) if where.endswith(".py") else None
+    if file is not None and not file.is_file():
+        raise ValueError(f"There is no file {where}.")
+    try:
+        return importlib.import_module(where) if file is None else _run_file(file)
+    except Exception as error:
+        raise ValueError(f"Cannot import {where}: {type(error).__name__}: {error}") from error
+
+
+def _run_file(file: Path) -> ModuleType:
+    _add_to_path(file.resolve().parent)
+    # Under a name of its own, so that a file called torch.py hides nothing.
+    spec = importlib.util.spec_from_file_location(f"file_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _add_to_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
