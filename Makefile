@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/ready
-	$(BIN)/python examples/drifting_textures.py
+	$(BIN)/python examples/glyphs.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -10,7 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.method import Company, Method, Origin, Value
+from holdfast.method import Company, Method, Origin
+from holdfast.settings import Value
 from holdfast.spec import Composition, compose, methods, parse
 from holdfast.terminal import as_text, columns, facts
 from holdfast.words import enumerated

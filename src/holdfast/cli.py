@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,6 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     try:
         command.run()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError) as error:
         print("holdfast:", " ".join(str(error).split()), file=sys.stderr)
         return 2

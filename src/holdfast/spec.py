@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast.method import HOST_SETTINGS, Company, Method, Value
+from holdfast.method import HOST_SETTINGS, Company, Method
+from holdfast.settings import SpecError, Value, read_settings
 from holdfast.words import listed, nearest
 
 PRESETS = ("cifar100-c", "imagenet-c")
@@ -42,9 +43,7 @@ def find(name: str) -> type[Method]:
     return _registry[name.lower()]
 
 
-_CLOSE = re.compile(r"\s*\)\s*")
 _METHOD = re.compile(r"\s*([\w-]+)\s*")
-_SETTING = re.compile(r"\s*(\w+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^\s,()'\"=]+))\s*")
 
 
 def parse(spec: str) -> tuple[Method, ...]:
@@ -58,42 +57,16 @@ def parse(spec: str) -> tuple[Method, ...]:
         method, place = find(word[1]), word.end()
         given: dict[str, Value | None] = {}
         if spec[place : place + 1] == "(":
-            place = _parse_settings(spec, place + 1, method, given)
+            try:
+                given, place = read_settings(spec, place + 1, method)
+            except SpecError as error:
+                raise _unreadable(spec, error.place, error.expected) from None
         found.append(method(**given))
         if not spec[place:].strip():
             return tuple(found)
         if spec[place] != "+":
             raise _unreadable(spec, place, "'+' and a plug-in, or the end")
         place += 1
-
-
-def _parse_settings(
-    spec: str, place: int, method: type[Method], given: dict[str, Value | None]
-) -> int:
-    """Read `name=value,…)` into `given`; the place behind the bracket."""
-    settings = {one.name: one for one in method.settings()}
-    closed = _CLOSE.match(spec, place)
-    while not closed:
-        pair = _SETTING.match(spec, place)
-        if not pair:
-            raise _unreadable(spec, place, "name=value")
-        name, *quoted, bare = pair.groups()
-        if name not in settings:
-            raise ValueError(
-                f"{method.name} has no setting {name!r}.{nearest(name, settings)} "
-                f"Its settings: {listed(settings, 99) or 'none'}."
-            )
-        if name in given:
-            raise ValueError(f"{method.name}: {name} is given twice in {spec!r}.")
-        text = next((each for each in quoted if each is not None), bare)
-        given[name] = settings[name].read(text, quoted=bare is None)
-        place = pair.end()
-        closed = _CLOSE.match(spec, place)
-        if not closed:
-            if spec[place : place + 1] != ",":
-                raise _unreadable(spec, place, "',' or ')'")
-            place += 1
-    return closed.end()
 
 
 def _unreadable(spec: str, place: int, expected: str) -> ValueError:

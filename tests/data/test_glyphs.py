@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.data import glyphs
+from holdfast.data.clean import open_clean
 from holdfast.data.corruptions import CORRUPTIONS
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.glyphs import train as training
 from holdfast.data.glyphs.compose import SPLITS, compose
+from holdfast.data.sets import open_data
+from holdfast.nets.find import find_model
 
 FOLDER = Path(glyphs.__file__).parent
 
@@ -134,3 +137,15 @@ def test_what_cannot_be_asked_for(split, indices, says):
             Glyphs(split)
     with pytest.raises(ValueError, match=says):
         glyphs.images(split, indices)
+
+
+def test_glyphs_are_opened_by_name_like_any_other_set():
+    data = open_data("glyphs-c")
+    assert [domain.name for domain in data.domains] == [*CORRUPTIONS, "original"]
+    made = glyphs.benchmark()
+    for name in ("fog", "original"):
+        assert torch.equal(data[name].images([3, 7]), made[name].images([3, 7]))
+    train = open_clean("glyphs", split="train")
+    assert torch.equal(train.images([5]), glyphs.Glyphs("train").images([5]))
+    named, ours = find_model("glyphs").state_dict(), glyphs.model().state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in named.items())

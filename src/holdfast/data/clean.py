@@ -12,7 +12,7 @@ from holdfast.data.folders import read_folder
 from holdfast.data.images import Images
 from holdfast.words import listed, nearest
 
-NAMES = ("cifar10", "cifar100", "imagenet")
+NAMES = ("cifar10", "cifar100", "imagenet", "glyphs")
 SPLITS = ("train", "test")
 IMAGENET_CLASSES = 1000
 IMAGENET_FOLDERS = {
@@ -35,7 +35,8 @@ def open_clean(
     classes: str | Path | None = None,
     size: int | None = 224,
 ) -> Images:
-    """`cifar10`, `cifar100` or `imagenet` below `root`, an .npz file, or a folder of classes.
+    """`cifar10`, `cifar100` or `imagenet` below `root`, an .npz file, or a folder of classes; or
+    `glyphs`, which is drawn and needs no file.
 
     `images` is a file that names some of a folder's images, one class/file a line; `classes` one
     that names the classes in order, one a line. `size` is the side that images of a folder are
@@ -46,6 +47,11 @@ def open_clean(
     if what in cifar.CLEAN:
         refuse_lists(str(what), images, classes)
         return cifar.read_clean(str(what), find_root(root), split)
+    if what == "glyphs":
+        from holdfast.data.glyphs import Glyphs  # which brings networks with it
+
+        refuse_lists(str(what), images, classes)
+        return Glyphs(split)
     if what == "imagenet":
         place = find_folder(find_root(root), IMAGENET_FOLDERS[split])
         found = _read_folder(place, images, classes, size)

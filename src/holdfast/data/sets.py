@@ -107,7 +107,8 @@ def open_data(
     `what` is a name, looked for below `root`, or a path. `cifar10-c`, `cifar100-c`, `imagenet-c`
     and folders in one of their layouts are read as they are. Whatever `open_clean` takes is
     corrupted as it is read, by `table` ("cifar" or "imagenet"; by itself, what fits the size of
-    the images), `seed` and, for frost, textures of your own.
+    the images), `seed` and, for frost, textures of your own. `glyphs-c`, the embedded benchmark,
+    is such a set and needs no file.
 
     `clean` names the clean set where it is not found by itself; False leaves it out.
     """
@@ -117,7 +118,8 @@ def open_data(
     if place is None:
         if not isinstance(clean, bool):
             raise ValueError(f"{name} is a clean set itself: clean= is for corrupted ones.")
-        original = open_clean(what, root, images=images, classes=classes, size=size)
+        given = "glyphs" if what == "glyphs-c" else what
+        original = open_clean(given, root, images=images, classes=classes, size=size)
         textures = None if frost is None else Path(frost)
         domains: dict[str, Images] = {
             each: Corrupted(original, each, severity, table=table, seed=seed, frost=textures)

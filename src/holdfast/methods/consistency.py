@@ -8,7 +8,8 @@ from typing import ClassVar
 from torch import nn
 
 from holdfast.augment import Augment, Augmentation
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.step import Step
 from holdfast.task import Task

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from holdfast.augment import Augment, Augmentation
 from holdfast.draws import Draws
 from holdfast.learn import Proposal
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
 from holdfast.predict import Export, Predicted, Prediction
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.split import logits_of
 from holdfast.step import Step

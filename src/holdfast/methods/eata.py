@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.step import Step
 from holdfast.task import Task

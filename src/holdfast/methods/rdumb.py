@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.method import setting
 from holdfast.methods.eata import Eta
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.task import Task
 from holdfast.upkeep import ResetEvery, Upkeep

@@ -15,9 +15,10 @@ from holdfast.augment import Augment, Augmentation
 from holdfast.draws import Draws
 from holdfast.learn import Learn, PlainStep
 from holdfast.loaders import Replay
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.progress import progress
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.split import logits_of
 from holdfast.step import Step

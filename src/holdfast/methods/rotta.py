@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from holdfast.augment import Augment, Augmentation
 from holdfast.learn import Descent, PlainStep, Proposal
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.select import Select
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.step import Step
 from holdfast.task import Task

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.learn import Descent, PlainStep, Proposal
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
 from holdfast.select import Select
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.step import Step
 from holdfast.task import Task

@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.method import Method, setting
+from holdfast.method import Method
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.select import Select
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.split import Network, at_least_float32, logits_of
 from holdfast.step import Step

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.step import Step
 from holdfast.task import Task

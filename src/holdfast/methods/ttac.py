@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from holdfast.gaussians import Gaussians
-from holdfast.method import Learner, setting
+from holdfast.method import Learner
 from holdfast.predict import Prediction, Student
 from holdfast.select import Select
+from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.step import Step
 from holdfast.task import Task

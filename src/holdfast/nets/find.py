@@ -1,5 +1,6 @@
 """Models by a text: networks of our own, of torchvision and timm, and of anybody's code.
 
+    glyphs                      the trained network of the embedded benchmark
     resnet20                    a network of ours, untrained; `resnet20:weights.pt` with weights
     torchvision:resnet50        pretrained; `torchvision:resnet50:IMAGENET1K_V1` names the weights
     timm:resnet50.a1_in1k       pretrained
@@ -27,13 +28,17 @@ from holdfast.words import listed, nearest
 
 FORMS = (
     "package.module:factory, path/to/file.py:factory, torchvision:NAME, timm:NAME, or NAME or "
-    f"NAME:WEIGHTS with one of {listed(NETWORKS)}"
+    f"NAME:WEIGHTS with one of {listed(NETWORKS)}, or glyphs"
 )
 
 
 def find_model(place: str) -> nn.Module:
     """The model that a text names."""
     first, _, rest = place.partition(":")
+    if place == "glyphs":
+        from holdfast.data import glyphs  # which needs these networks
+
+        return glyphs.model()
     if first in NETWORKS and not place.endswith(":"):
         return build(first, rest or None)
     if first == "torchvision" and rest:

@@ -17,7 +17,7 @@ from holdfast.data.streams.orders import ordered
 from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.spec import Stream, register
 from holdfast.data.streams.view import Origin, View
-from holdfast.method import setting
+from holdfast.settings import setting
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Literal,
-    TypeVar,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from holdfast.method import Setting, Value, _write, setting
-from holdfast.spec import _parse_settings
+from holdfast.settings import Settled, SpecError, Value, read_settings, setting
 from holdfast.words import listed, nearest
 
 if TYPE_CHECKING:
@@ -29,10 +17,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Settled):
     """Base of all streams: a subclass names its settings and says how its samples are laid out."""
 
-    name: ClassVar[str]
     paper: ClassVar[str] = ""
 
     batch: int = setting(64, "images in a batch", at_least=1)
@@ -46,29 +33,11 @@ class Stream:
             given = one.check(getattr(self, one.name))
             object.__setattr__(self, one.name, one.default if given is None else given)
 
-    @classmethod
-    @cache
-    def settings(cls) -> tuple[Setting, ...]:
-        hints = get_type_hints(cls)
-        found = []
-        for one in fields(cls):
-            hint = hints[one.name]
-            choices = get_args(hint) if get_origin(hint) is Literal else ()
-            found.append(
-                Setting(cls.name, one.name, str if choices else hint, choices, **one.metadata)
-            )
-        return tuple(found)
-
     @property
     def given(self) -> dict[str, Value]:
         """The settings that are not at their defaults."""
         values = {one: getattr(self, one.name) for one in self.settings()}
         return {one.name: value for one, value in values.items() if value != one.default}
-
-    def __str__(self) -> str:
-        """Reads back as the same value."""
-        written = ",".join(f"{name}={_write(value)}" for name, value in self.given.items())
-        return f"{self.name}({written})" if written else self.name
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         """The stream's parts, in order: each is drawn and batched by itself."""
@@ -106,27 +75,28 @@ def kinds() -> dict[str, type[Stream]]:
     return dict(sorted(_kinds.items()))
 
 
-_PAIR = r"\s*\w+\s*=\s*(?:'[^']*'|\"[^\"]*\"|[^\s,()'\"=]+)\s*"
-_STREAM = re.compile(rf"\s*([\w-]+)\s*(\(\s*(?:{_PAIR}(?:,{_PAIR})*)?\)\s*)?")
+_KIND = re.compile(r"\s*([\w-]+)\s*")
 
 
 def parse(spec: str) -> Stream:
     """The stream that a spec string names: kind, or kind(name=value,…)."""
-    found = _STREAM.fullmatch(spec)
-    if not found:
-        raise ValueError(
-            f"Cannot read the stream {spec!r}. A stream is written like correlated(gamma=0.1): "
-            "a kind, and in brackets its settings as name=value."
-        )
-    name = found[1].lower()
-    if name not in _kinds:
+    found = _KIND.match(spec)
+    name = found[1].lower() if found else ""
+    if found and name not in _kinds:
         raise ValueError(
             f"There is no stream {found[1]!r}.{nearest(name, _kinds)} "
             f"Streams: {listed(kinds(), 99)}."
         )
-    kind = _kinds[name]
     given: dict[str, Value | None] = {}
-    if found[2]:
-        # The methods' own reader: a stream has what it asks of a method, a name and settings.
-        _parse_settings(spec, found.start(2) + 1, cast(Any, kind), given)
-    return kind(**cast(Any, given))
+    place = found.end() if found else 0
+    try:
+        if found and spec[place : place + 1] == "(":
+            given, place = read_settings(spec, place + 1, _kinds[name])
+        if not found or spec[place:].strip():
+            raise SpecError(place, "the end" if found else "a kind of stream")
+    except SpecError as error:
+        raise ValueError(
+            f"Cannot read the stream {spec!r} at character {error.place + 1}: expected "
+            f"{error.expected}. A stream is written like correlated(gamma=0.1)."
+        ) from None
+    return _kinds[name](**cast(Any, given))
