@@ -2,11 +2,12 @@
 
     python benchmarks/data.py speed [--rounds 10]
     HOLDFAST_DATA=folder python benchmarks/data.py accuracy [--images 2000]
+    python benchmarks/data.py readers [--count 4000]
 
 `speed` times it beside imagecorruptions-imaug, in turns, with ImageNet-C's figures at severities
 1 to 5. `accuracy` streams real CIFAR-100 test images at severity 5 of CIFAR-C's figures through a
 ResNet-20; the folder holds `cifar100_test.npz` and `cifar100_resnet20.safetensors`.
-Readers have a benchmark of their own: `benchmarks/readers.py`.
+`readers` is `benchmarks/readers.py`: images per second of each reader.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import readers
 import torch
 import tyro
 from rich.console import Console
@@ -123,6 +125,11 @@ def accuracy(images: int = 2000, seed: int = 0, frost: Path | None = None) -> No
     Console(width=100).print(table)
 
 
+def read_files(count: int = 4000) -> None:
+    """Images per second of each reader, as benchmarks/readers.py has it."""
+    readers.main(readers.Study(count))
+
+
 def right(model: torch.nn.Module, method: str, images: Tensor, labels: Tensor) -> float:
     adapter = holdfast.adapt(model, method)
     hits = [
@@ -134,4 +141,5 @@ def right(model: torch.nn.Module, method: str, images: Tensor, labels: Tensor) -
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    tyro.extras.subcommand_cli_from_dict({"speed": speed, "accuracy": accuracy})
+    commands = {"speed": speed, "accuracy": accuracy, "readers": read_files}
+    tyro.extras.subcommand_cli_from_dict(commands)
