@@ -84,10 +84,11 @@ class Adapter:
 
     def _fill_slots(self, model: nn.Module) -> State:
         options, host, methods = self.options, self.method.host, self.method.methods
+        given = [model]
 
         def fresh() -> Network:
             return Network(
-                model,
+                given[0],
                 head=options.head,
                 memory_format=options.memory_format,
                 compile=options.compile,
@@ -113,6 +114,7 @@ class Adapter:
         self._learn = host.learning(task, {**chosen, **beside})
         for one in methods:
             one.prepare(task, self._learn)
+        given.clear()  # the caller's model is the caller's again
         self._watch = Watch(self.network.classes) if self.network.head_name else None
         return State(task, self._terms, self._prediction, self._upkeep, self._learn, self._watch)
 
