@@ -8,10 +8,11 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
+import pooch
 import pytest
 
 from holdfast.cli import main
-from holdfast.data import catalogue, downloads, transfer
+from holdfast.data import downloads, transfer
 from holdfast.data.catalogue import CATALOGUE, Entry, Remote
 
 PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>" * 50
@@ -25,6 +26,8 @@ class Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         server.asked.append((self.path, asked))
         mood, body = server.mood, server.files.get(self.path.partition("?")[0])
+        if mood == "no web server":
+            return self.wfile.write(b"220 mail.example ready\r\n")
         if mood == "page":
             return self.answer(200, PAGE, {"Content-Type": "text/html"})
         if body is None or mood == "gone":
@@ -207,6 +210,54 @@ def test_the_next_address_and_mirrors_help_out(server, known):
     assert is_whole(known.root)
 
 
+def test_a_mirror_without_a_scheme_is_refused_at_once(server, known):
+    known.root.mkdir()
+    (known.root / "toy.tar.part").write_bytes(known.body[:5000])
+    for mirror in ("example.org/x", "ftp://example.org", "file:///tmp"):
+        with pytest.raises(ValueError, match="A mirror starts with http:// or https://, unlike"):
+            downloads.get("toy", known.root, mirrors=[mirror])
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("mirror", ["http://[::1", "http://host:port", "http://a b/x"])
+def test_a_mirror_that_is_no_address_is_passed_over_with_its_part(server, known, mirror):
+    known.root.mkdir()
+    (known.root / "toy.tar.part").write_bytes(known.body[:5000])
+    downloads.get("toy", known.root, mirrors=[mirror])
+    assert is_whole(known.root)
+    assert server.asked == [("/first/toy.tar?download=1", "bytes=5000-")]
+
+
+def test_what_is_no_web_server_is_a_failed_address(server, known, capsys):
+    server.mood = "no web server"
+    assert fails(capsys, known).count("220 mail.example ready") == 2  # both addresses
+
+
+def test_a_download_outlives_a_check_that_is_stopped(server, known, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pooch.core, "hash_matches", stop)
+        with pytest.raises(KeyboardInterrupt):
+            downloads.get("toy", known.root)
+    part = known.root / "toy.tar.part"
+    assert part.read_bytes() == known.body
+    (known.root / "tmpkilled").hardlink_to(part)  # what a process leaves that is killed then
+    downloads.get("toy", known.root)
+    assert is_whole(known.root)
+    assert [asked for _, asked in server.asked] == [None, f"bytes={len(known.body)}-"]
+
+
+def test_a_file_system_without_links(server, known, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(transfer.os, "link", refuse)
+    downloads.get("toy", known.root)
+    assert is_whole(known.root)
+
+
 def fails(capsys, known):
     assert main(["data", "get", "toy", "--root", str(known.root)]) == 2
     out, err = capsys.readouterr()
@@ -286,40 +337,9 @@ def test_several_archives_make_one_set(server, tmp_path, monkeypatch):
         made = "gaussian_noise" if name == "noise" else "zoom_blur"
         sum_ = hashlib.md5(body).hexdigest()
         address = (f"{server.url}/{name}.tar",)
-        remotes.append(Remote(f"{name}.tar", sum_, 1, address, (f"All/{made}",), "All/"))
+        remotes.append(Remote(f"{name}.tar", sum_, 1, address, (f"All/{made}",)))
     monkeypatch.setitem(CATALOGUE, "toy", Entry("A toy", tuple(remotes)))
     (tmp_path / "All/gaussian_noise").mkdir(parents=True)  # got before
     downloads.get("toy", tmp_path)
     assert (tmp_path / "All/zoom_blur/5/x").read_bytes() == b"blur"
     assert [path for path, _ in server.asked] == ["/blur.tar"]
-
-
-def test_list_says_what_is_here(known, capsys):
-    (known.root / "CIFAR-100-C").mkdir(parents=True)
-    assert main(["data", "list", "--root", str(known.root)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    rows = {line.split()[0]: line.split()[1:4] for line in lines[1:]}
-    assert rows.keys() == CATALOGUE.keys()
-    assert rows["cifar100-c"] == ["yes", "2.92", "GB"]
-    assert rows["imagenet"] == ["no", "by", "hand"]
-
-
-def test_what_nobody_may_hand_out_is_told(tmp_path, capsys):
-    assert main(["data", "get", "imagenet", "--root", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert "image-net.org" in error and str(tmp_path / "imagenet/val") in error
-    assert main(["data", "get", "cifar100c"]) == 2
-    assert "Did you mean 'cifar100-c'?" in capsys.readouterr().err
-
-
-def test_the_catalogue_is_sound():
-    from holdfast.data.corruptions import CORRUPTIONS
-
-    files = [file for entry in CATALOGUE.values() for file in entry.files]
-    assert len({file.name for file in files}) == len(files)
-    for file in files:
-        assert len(file.md5) == 32 and file.size > 0
-        assert all(address.startswith("https://") for address in file.addresses)
-    made = [made for file in CATALOGUE["imagenet-c"].files for made in file.makes]
-    assert sorted(made) == sorted(f"ImageNet-C/{name}" for name in CORRUPTIONS)
-    assert catalogue.find_entry("cifar100").files[0].md5 == "eb9058c3a382ffc7106e4002c42a8d85"

@@ -27,8 +27,6 @@ class Remote:
     addresses: tuple[str, ...]
     makes: tuple[str, ...]
     """Files or folders that are there, below the root, once it is unpacked."""
-    into: str = ""
-    """Folder to unpack into."""
 
     @property
     def is_archive(self) -> bool:
@@ -48,6 +46,8 @@ class Entry:
     """How to get it, where nobody may hand it out."""
     place: str = ""
     """Where to put it then."""
+    embedded: bool = False
+    """It comes with holdfast."""
 
     @property
     def size(self) -> int:
@@ -56,12 +56,12 @@ class Entry:
     def is_here(self, root: Path) -> bool:
         if self.files:
             return all(file.is_here(root) for file in self.files)
-        return (root / self.place).exists()
+        return self.embedded or (root / self.place).exists()
 
 
 def _zenodo(record: int, file: str, md5: str, size: int, *makes: str, into: str = "") -> Remote:
     addresses = tuple(form.format(record=record, file=file) for form in (ZENODO, ZENODO_API))
-    return Remote(file, md5, size, addresses, tuple(f"{into}{made}" for made in makes), into)
+    return Remote(file, md5, size, addresses, tuple(f"{into}{made}" for made in makes))
 
 
 def _imagenet_c(group: str, md5: str, size: int, *corruptions: str) -> Remote:
@@ -73,6 +73,10 @@ def _cifar(file: str, md5: str, size: int, folder: str) -> Remote:
 
 
 CATALOGUE = {
+    "glyphs-c": Entry(
+        "50 kinds of characters at 32×32 under 15 corruptions in 5 severities, drawn by code",
+        embedded=True,
+    ),
     "cifar10-c": Entry(
         "CIFAR-10-C: 19 corruptions of CIFAR-10's test set in 5 severities",
         (

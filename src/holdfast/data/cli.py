@@ -30,7 +30,8 @@ class List:
         table = columns("name", "here", "download", "what")
         for name, entry in CATALOGUE.items():
             here = "yes" if entry.is_here(root) else "no"
-            table.add_row(name, here, _size(entry.size) or "by hand", Text(entry.what))
+            download = "embedded" if entry.embedded else _size(entry.size) or "by hand"
+            table.add_row(name, here, download, Text(entry.what))
         show(table)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import os
+import platform
 import shutil
 import tarfile
 import urllib.error
@@ -29,7 +31,11 @@ def get(name: str, root: Path, *, mirrors: Sequence[str] = (), keep: bool = Fals
     """
     entry = find_entry(name)
     if not entry.files:
-        raise ValueError(_by_hand(name, entry, root))
+        raise ValueError(_nothing_to_get(name, entry, root))
+    _check_can_unpack()
+    for mirror in mirrors:
+        if not mirror.startswith(("http://", "https://")):
+            raise ValueError(f"A mirror starts with http:// or https://, unlike {mirror!r}.")
     root.mkdir(parents=True, exist_ok=True)
     for remote in entry.files:
         if not remote.is_here(root):
@@ -48,7 +54,7 @@ def fetch(name: str, remote: Remote, root: Path, mirrors: Sequence[str] = ()) ->
     pooch.get_logger().setLevel(logging.ERROR)
     failures = []
     while addresses:
-        address, is_part = addresses.pop(0), part.exists()
+        address, was_part = addresses.pop(0), part.exists()
         try:
             found = pooch.retrieve(
                 address,
@@ -57,16 +63,19 @@ def fetch(name: str, remote: Remote, root: Path, mirrors: Sequence[str] = ()) ->
                 path=root,
                 downloader=Transfer(part, ROOM if remote.is_archive else 1.0),
             )
+            part.unlink(missing_ok=True)
             return Path(found)
         except NoSpaceError:
             raise
         except urllib.error.HTTPError as error:
             failures.append(f"{address}: {error.code} {error.reason}")
-        except (OSError, NotTheFileError) as error:  # no network, a broken one, a page
+        except (OSError, http.client.HTTPException, NotTheFileError) as error:
+            # No network, a broken one, no web server, a page.
             failures.append(f"{address}: {getattr(error, 'reason', None) or error}")
         except ValueError as error:  # another checksum
-            if is_part:
-                addresses.insert(0, address)  # the part was none of this file, and is gone now
+            part.unlink(missing_ok=True)
+            if was_part:
+                addresses.insert(0, address)  # the part was none of this file: all of it, then
             else:
                 failures.append(f"{address}: {error}")
     raise OSError(
@@ -108,5 +117,15 @@ def _move(aside: Path, name: str, place: Path, archive: Path) -> None:
         os.replace(found[0], place)
 
 
-def _by_hand(name: str, entry: Entry, root: Path) -> str:
+def _check_can_unpack() -> None:
+    if not hasattr(tarfile, "data_filter"):
+        raise ValueError(
+            f"Python {platform.python_version()} cannot keep an archive from writing outside its "
+            "folder: use Python 3.11.4, 3.12 or newer."
+        )
+
+
+def _nothing_to_get(name: str, entry: Entry, root: Path) -> str:
+    if entry.embedded:
+        return f"{name} is a part of holdfast, and needs no download: open it by its name."
     return f"{name} has to be got by hand: {entry.by_hand}. Put it at {root / entry.place}."
