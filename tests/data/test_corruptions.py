@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from holdfast.data.corrupt.frost import OWN
+from holdfast.data.corrupt.frost import OWN, Textures
 from holdfast.data.corrupt.tables import CIFAR, IMAGENET
 from holdfast.data.corruptions import CORRUPTIONS, corrupt
 
@@ -89,6 +89,29 @@ def test_noise_is_not_the_same_at_another_severity_or_of_another_kind():
         assert abs(together) < 0.1
 
 
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_nothing_around_it_matters(corruption):
+    images = IMAGES.float() / 255
+    expected = [corrupt(images, corruption, severity, table="cifar") for severity in (3, 5)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        under = [corrupt(images, corruption, severity, table="cifar") for severity in (3, 5)]
+    torch.set_default_dtype(torch.float64)
+    try:
+        double = [corrupt(images, corruption, severity, table="cifar") for severity in (3, 5)]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for found in (under, double):
+        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("corruption", ["shot_noise", "glass_blur"])
+def test_whole_numbers_of_any_type_are_the_same(corruption):
+    expected = corrupt(IMAGES, corruption, 5, table="cifar", seed=3)
+    for kind in (float, np.int64, np.float32):
+        found = corrupt(IMAGES, corruption, kind(5), table="cifar", seed=kind(3))
+        assert torch.equal(found, expected)
+
+
 def test_many_images_go_through_in_groups():
     images = some_images(400)
     whole = corrupt(images, "glass_blur", 5, table="imagenet")
@@ -165,6 +188,13 @@ def test_frost_from_a_folder(tmp_path):
     assert out.std((1, 2, 3)).max() < 1e-5
 
 
+def test_ice_of_ever_new_sizes_is_not_kept():
+    windows = Textures(OWN)
+    for side in range(1000, 1020):
+        windows.fitting(1.0, side, side)
+    assert windows._copy.cache_info().currsize <= 10
+
+
 def test_frost_folders_that_do_not_serve(tmp_path):
     with pytest.raises(ValueError, match="is not a folder"):
         corrupt(IMAGES, "frost", table="cifar", frost=tmp_path / "none")
@@ -177,10 +207,12 @@ def test_frost_folders_that_do_not_serve(tmp_path):
     [
         ({"corruption": "gausian_noise"}, "Did you mean 'gaussian_noise'"),
         ({"corruption": "Fog"}, "Did you mean 'fog'"),
-        ({"severity": 0}, "from 1 .mild. to 5, not 0"),
+        ({"severity": 0}, "from 1 to 5, not 0"),
         ({"severity": 6}, "from 1"),
         ({"severity": True}, "from 1"),
-        ({"severity": 2.5}, "from 1"),
+        ({"severity": 5.5}, "from 1 to 5, not 5.5"),
+        ({"severity": "5"}, "from 1"),
+        ({"severity": float("nan")}, "from 1"),
         ({"table": "imagnet"}, "Did you mean 'imagenet'"),
         ({"images": IMAGES.permute(0, 2, 3, 1)}, r"permute\(0, 3, 1, 2\)"),
         ({"images": IMAGES[0]}, r"not \(3, 32, 32\)"),

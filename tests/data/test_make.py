@@ -46,8 +46,9 @@ def contents(folder):
 
 
 def test_arrays_are_in_cifar_cs_layout(npz, tmp_path):
-    clean = read_npz(npz)
-    out = make(clean, tmp_path / "out", corruptions=SOME, workers=0)
+    clean, before = read_npz(npz), torch.get_rng_state()
+    out = make(clean, tmp_path / "out", corruptions=SOME, workers=0, seed=np.int64(0))
+    assert torch.equal(torch.get_rng_state(), before)
     names = {f"{name}.npy" for name in (*SOME, "labels", "original")} | {"holdfast.json"}
     assert contents(out).keys() == names
     assert np.load(out / "labels.npy").tolist() == 5 * clean.labels.tolist()

@@ -13,6 +13,7 @@ from holdfast.data.corrupt import blur, digital, noise, weather
 from holdfast.data.corrupt.dice import Dice
 from holdfast.data.corrupt.frost import textures
 from holdfast.data.corrupt.tables import CIFAR, TABLES
+from holdfast.data.whole import whole
 from holdfast.words import listed, nearest
 
 Table = Literal["cifar", "imagenet"]
@@ -49,20 +50,21 @@ def corrupt(
     take: CIFAR-C's, meant for 32×32, or ImageNet-C's, meant for 224×224. `frost` is a folder with
     the benchmark's photographs of ice; without it holdfast's own drawings serve.
     """
+    severity, seed = whole(severity, "severity", 1, 5), whole(seed, "seed")
     rows = _figures(corruption, severity, table)
     _check_images(images)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise ValueError(f"seed is a whole number, not {seed!r}.")
     places = _places(indices, len(images))
     extra = {"textures": textures(frost)} if corruption == "frost" else {}
     group = max(1, _GROUP_VALUES // images[0].numel()) if len(images) else 1
     read, write = (_as_bytes, _from_bytes) if corruption in _ON_BYTES else (_as_float, _from_float)
     out = torch.empty_like(images, memory_format=torch.contiguous_format)
-    for start in range(0, len(images), group):
-        part = slice(start, start + group)
-        dice = Dice(seed, corruption, severity, places[part])
-        made = _MAKERS[corruption](read(images[part]), dice, *rows, **extra)
-        out[part] = write(made, images.dtype)
+    # Rounded to 16 bits by a caller's autocast, an image would become another one.
+    with torch.autocast(images.device.type, enabled=False):
+        for start in range(0, len(images), group):
+            part = slice(start, start + group)
+            dice = Dice(seed, corruption, severity, places[part])
+            made = _MAKERS[corruption](read(images[part]), dice, *rows, **extra)
+            out[part] = write(made, images.dtype)
     return out
 
 
@@ -95,8 +97,6 @@ def _figures(corruption: str, severity: int, table: str) -> tuple[float, ...]:
             f"There is no corruption {corruption!r}.{hint} "
             f"There are: {listed(CORRUPTIONS, most=len(CORRUPTIONS))}."
         )
-    if isinstance(severity, bool) or severity not in range(1, 6):
-        raise ValueError(f"severity is a whole number from 1 (mild) to 5, not {severity!r}.")
     return TABLES[table][corruption][severity - 1]
 
 

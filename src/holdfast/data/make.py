@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 import holdfast
@@ -22,6 +23,7 @@ from holdfast.data.corruptions import CORRUPTIONS, Table
 from holdfast.data.images import Images
 from holdfast.data.layouts import SEVERITIES, check_severity
 from holdfast.data.sets import check_corruptions
+from holdfast.data.whole import whole
 from holdfast.data.writers import ArrayWriter, Block, FolderWriter, Recipe, Writer, replace_whole
 from holdfast.progress import progress
 
@@ -48,8 +50,8 @@ def make(
     "folders" (ImageNet-C's, JPEG of quality 85); by itself, the one that `clean` comes in.
     """
     check_corruptions(corruptions)
-    for severity in severities:
-        check_severity(severity)
+    severities = [check_severity(severity) for severity in severities]
+    seed = whole(seed, "seed")
     out = Path(out)
     table = table or find_table(clean)
     recipe = Recipe(table, seed, None if frost is None else Path(frost))
@@ -73,7 +75,10 @@ def _run(writer: Writer, workers: int) -> None:
     blocks = writer.missing()
     # A DataLoader's workers have one thread each, and end when their parent does.
     loader = DataLoader(
-        _Work(writer, blocks), batch_size=None, num_workers=min(workers, len(blocks))
+        _Work(writer, blocks),
+        batch_size=None,
+        num_workers=min(workers, len(blocks)),
+        generator=torch.Generator(),  # else it would draw from torch's own
     )
     images = sum(block.stop - block.start for block in blocks)
     with progress("Corrupted images", images) as advance:

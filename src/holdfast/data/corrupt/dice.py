@@ -29,7 +29,8 @@ class Dice:
 
     def uniform(self, *shape: int) -> Tensor:
         """Numbers in [-1, 1), (images, *shape)."""
-        return (self.bits(*shape) >> 8) * 2.0**-23  # as many bits as a float holds
+        # As many bits as a float holds, whatever torch's default type is.
+        return (self.bits(*shape) >> 8).float().mul_(2.0**-23)
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers, (images, *shape), in pairs after Box and Muller."""

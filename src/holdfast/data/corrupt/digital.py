@@ -44,22 +44,25 @@ def affine(images: Tensor, moves: Tensor) -> Tensor:
     before = middle + around
     after = F.pad(before + moves, (0, 1), value=1)
     back = torch.linalg.solve(after, before.expand_as(moves)).float().to(images.device)
-    y = torch.arange(height, device=images.device, dtype=torch.float32)
-    x = torch.arange(width, device=images.device, dtype=torch.float32)
+    y, x = _steps(height, images.device), _steps(width, images.device)
     # x' = x · back[0] + y · back[1] + back[2], in units where the outer pixels' centres are ±1.
-    unit = 2 / torch.tensor([width - 1, height - 1], device=images.device)
+    unit = 2 / torch.tensor([width - 1, height - 1], device=images.device, dtype=torch.float32)
     back = back * unit
     rows = y[:, None] * back[:, None, 1] + (back[:, None, 2] - 1)
     grid = rows[:, :, None] + x[:, None] * back[:, None, None, 0]
     return F.grid_sample(images, grid, padding_mode="reflection", align_corners=True)
 
 
+def _steps(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, device=device, dtype=torch.float32)
+
+
 def displace(images: Tensor, shifts: Tensor) -> Tensor:
     """Each pixel is read at its place plus a shift (x, y), mirrored at the image's edges."""
     height, width = images.shape[-2:]
     # In units where the image's edges are ±1.
-    y = (2 * torch.arange(height, device=images.device) + 1) / height - 1
-    x = (2 * torch.arange(width, device=images.device) + 1) / width - 1
+    y = _steps(height, images.device).mul_(2).add_(1).div_(height).sub_(1)
+    x = _steps(width, images.device).mul_(2).add_(1).div_(width).sub_(1)
     x, y = shifts[:, 0] * (2 / width) + x, shifts[:, 1] * (2 / height) + y[:, None]
     grid = torch.stack((x, y), -1)
     return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)

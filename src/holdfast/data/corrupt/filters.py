@@ -61,7 +61,8 @@ def smear(images: Tensor, radius: int, sigma: float, degrees: Tensor) -> Tensor:
     Borders are repeated. As in ImageMagick, taps lie on whole pixels, so that images of similar
     angles share many: sorted by angle, those that do are neighbours, and shift as one.
     """
-    weights = torch.exp(-0.5 * (torch.arange(2 * radius + 1) / sigma) ** 2)
+    steps = torch.arange(2 * radius + 1, dtype=torch.float32)
+    weights = torch.exp(-0.5 * (steps / sigma) ** 2)
     weights = (weights / weights.sum())[weights > 1e-6]
     angles, order = degrees.double().deg2rad().sort()
     taps = torch.arange(len(weights), dtype=torch.float64)[:, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +19,12 @@ ORIGINALS = tuple(f"frost{i}" for i in range(1, 6))
 
 
 class Textures:
-    """Pictures of ice, and larger or smaller copies of them, each made once."""
+    """Pictures of ice, and larger or smaller copies of them, the latest of which are kept."""
 
     def __init__(self, folder: Path) -> None:
         self.pictures = [_read(path) for path in _files(folder)]
-        self._copies: dict[tuple[int, float], Tensor] = {}
+        # Of two sizes: images of ever new ones would fill the memory.
+        self._copy = lru_cache(maxsize=2 * len(self.pictures))(self._make_copy)
 
     def fitting(self, scale: float, height: int, width: int) -> list[Tensor]:
         """The pictures scaled, or as much larger as it takes to cut an image out of them."""
@@ -31,11 +32,11 @@ class Textures:
         for number, picture in enumerate(self.pictures):
             _, tall, wide = picture.shape
             # One pixel more than the image leaves a choice of where to cut.
-            key = number, max(scale, (height + 1) / tall, (width + 1) / wide)
-            if key not in self._copies:
-                self._copies[key] = _scaled(picture, key[1])
-            fitting.append(self._copies[key])
+            fitting.append(self._copy(number, max(scale, (height + 1) / tall, (width + 1) / wide)))
         return fitting
+
+    def _make_copy(self, number: int, scale: float) -> Tensor:
+        return _scaled(self.pictures[number], scale)
 
 
 def textures(folder: str | os.PathLike[str] | None) -> Textures:
@@ -43,7 +44,7 @@ def textures(folder: str | os.PathLike[str] | None) -> Textures:
     return _textures(OWN if folder is None else Path(folder))
 
 
-@cache
+@lru_cache(maxsize=2)
 def _textures(folder: Path) -> Textures:
     return Textures(folder)
 
@@ -70,7 +71,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Tensor:
-    with Image.open(path) as file:
+    with Image.open(path, formats=("JPEG", "PNG")) as file:
         picture = np.array(file.convert("RGB"))
     return torch.from_numpy(picture).permute(2, 0, 1).float() / 255
 
