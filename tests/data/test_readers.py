@@ -54,6 +54,30 @@ def test_an_npz_gives_the_same_images_in_whatever_form(tmp_path, save, form):
     assert torch.equal(as_bytes(found.images(range(7))), (expected * 255).round().byte())
 
 
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (lambda x: x.astype(np.float32), "from 0 to 255"),
+        (lambda x: x / 127.5 - 1, "from -1 to 1"),
+        (lambda x: np.where(x == 7, np.nan, x / 255), "from nan"),
+    ],
+    ids=["bytes", "normalised", "nan"],
+)
+def test_floats_outside_the_range_are_named(tmp_path, change, found):
+    path = tmp_path / "set.npz"
+    np.savez(path, images=change(some_images()), labels=np.arange(7))
+    message = rf"{re.escape(str(path))}: found floats {found}.*expected \[0, 1\]\. Divide"
+    with pytest.raises(ValueError, match=message):
+        read_npz(path).images(range(7))
+    with pytest.raises(ValueError, match="expected"):
+        as_bytes(torch.from_numpy(change(some_images())))
+
+
+def test_rounding_is_not_outside_the_range():
+    assert as_bytes(torch.tensor([-1e-6, 1 + 1e-6])).tolist() == [0, 255]
+    assert as_bytes(torch.zeros(0, 3)).shape == (0, 3)
+
+
 def test_a_stored_npz_is_mapped_and_a_compressed_one_is_not(npz, tmp_path):
     assert isinstance(read_array(npz, "images"), np.memmap)
     np.savez_compressed(tmp_path / "packed.npz", images=some_images())

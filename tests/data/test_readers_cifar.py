@@ -11,6 +11,7 @@ import torch
 
 from holdfast.data.cifar import read_clean
 from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.pickles import ADMITTED, read_pickle
 from holdfast.data.sets import open_data
 
 CLASSES = {"cifar10": 10, "cifar100": 100}
@@ -135,6 +136,17 @@ def test_text_is_encoded_by_no_other_codec(tmp_path):
     path.write_bytes(pickle.dumps(entry))
     with pytest.raises(ValueError, match="it encodes text as 'rot13'"):
         read_clean("cifar100", tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"_codecs\nencode", b"numpy\ndtype"])
+@pytest.mark.parametrize("state", [{"x": 1}, (None, {"__defaults__": ("utf-7",)})])
+def test_a_pickle_cannot_change_what_it_may_call(tmp_path, name, state):
+    path = write_python(tmp_path, "cifar100") / "test"
+    inner = pickle.dumps(state, 2)[2:-1]
+    path.write_bytes(b"\x80\x02c" + name + b"\n" + inner + b"b0}.")  # BUILD, POP, a dictionary
+    with pytest.raises(ValueError, match="is not a CIFAR file"):
+        read_pickle(path)
+    assert ADMITTED["_codecs", "encode"]("\xe9") == b"\xe9"
 
 
 def spoil_pickle(**changes):

@@ -152,6 +152,22 @@ def test_a_plain_folder_is_a_clean_set(tmp_path):
     assert as_they_are[0][0].shape == (3, 48, 64)
 
 
+def test_classes_may_be_called_like_corruptions(tmp_path):
+    for name in ("fog", "snow", "weather/frost"):
+        write(tmp_path / name / "1.png", 10, (64, 48))
+    write(tmp_path / "weather/1.png", 10, (64, 48))
+    found = open_data(tmp_path, size=32, corruptions=["contrast"])
+    assert [domain.name for domain in found.domains] == ["contrast", "original"]
+    assert found["original"].names == ("fog", "snow", "weather")
+
+
+def test_other_formats_are_not_tried(tmp_path):
+    (tmp_path / "cats").mkdir()
+    Image.new("L", (40, 40)).save(tmp_path / "cats/1.png", "GIF")
+    with pytest.raises(ValueError, match=r"cats/1\.png is not an image"):
+        read_folder(tmp_path)[0]
+
+
 def test_empty_folders_are_named(tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path} has no folders"):
         open_clean(tmp_path)

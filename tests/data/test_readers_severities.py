@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from holdfast.data.sets import open_data
+from holdfast.data.streams import parse
 
 COUNT = 4
 
@@ -28,8 +29,8 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("layout", ["arrays", "folders"])
 def test_files_hold_whole_severities_of_one_corruption(files, layout):
-    found = open_data(files / layout, corruptions=["fog"], clean=False, size=16)
-    for severity in (1, 3, 5.0, 4):
+    found = open_data(files / layout, corruptions=["fog"], severity=5.0, clean=False, size=16)
+    for severity in (1, 3, 5.0, np.int64(4)):
         pool = found.at(("fog", severity))
         assert len(pool) == len(pool.labels) == COUNT
         assert (pool.images(range(COUNT)) * 255).round().unique().tolist() == [10 * severity]
@@ -39,6 +40,16 @@ def test_files_hold_whole_severities_of_one_corruption(files, layout):
             found.at(*layers)
     with pytest.raises(KeyError, match="has no domain 'original'"):
         found.at()
+    with pytest.raises(ValueError, match=r"severity is a whole number from 1 to 5, not 5\.5"):
+        open_data(files / layout, corruptions=["fog"], severity=5.5, clean=False)
+
+
+def test_gradual_and_endless_name_what_a_set_lacks(files):
+    found = open_data(files / "arrays", corruptions=["fog"], clean=False)
+    for stream in ("gradual(order='fog,snow')", "endless(order='fog,snow')"):
+        with pytest.raises(ValueError, match=r"shows .*snow.*has no domain 'snow'; it has fog"):
+            parse(stream).over(found)
+    assert len(parse("gradual(order=fog)").over(found)) == 9
 
 
 def test_a_severity_without_a_folder_is_named(files):

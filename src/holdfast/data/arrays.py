@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 from torch import Tensor
 
-from holdfast.data.images import Array, Images, Lazy, as_image, check_labels
+from holdfast.data.images import Array, Images, Lazy, as_image, check_labels, check_range
 from holdfast.words import listed
 
 NPZ = "an .npz file with the arrays 'images' and 'labels'"
@@ -50,12 +50,14 @@ class ArrayImages(Images):
         *,
         severity: int | None = None,
         channels_last: bool = True,
+        path: Path | None = None,
     ):
         self.rows = rows
         self.labels = labels
         self.classes = int(labels.max()) + 1 if classes is None else classes
         self.severity = severity
         self.channels_last = channels_last
+        self.path = path
 
     @property
     def start(self) -> int:
@@ -69,12 +71,14 @@ class ArrayImages(Images):
         return other
 
     def image(self, index: int) -> Tensor:
-        row = self.rows.values[self.start + index]
-        return as_image(row.transpose(2, 0, 1) if self.channels_last else row)
+        return self.images([index])[0]
 
     def images(self, indices: Iterable[int]) -> Tensor:
         some = self.rows.values[self.start + np.fromiter(indices, np.int64)]
-        return as_image(some.transpose(0, 3, 1, 2) if self.channels_last else some)
+        images = as_image(some.transpose(0, 3, 1, 2) if self.channels_last else some)
+        if some.dtype != np.uint8:
+            check_range(images, self.path or "The images")
+        return images
 
 
 def read_npz(path: Path, classes: int | None = None) -> ArrayImages:
@@ -86,7 +90,7 @@ def read_npz(path: Path, classes: int | None = None) -> ArrayImages:
     if len(labels) != images.shape[0]:
         raise ValueError(f"{path} has {images.shape[0]} images, but {len(labels)} labels.")
     rows = Lazy(partial(read_array, path, "images"))
-    return ArrayImages(rows, labels, classes, channels_last=channels_last)
+    return ArrayImages(rows, labels, classes, channels_last=channels_last, path=path)
 
 
 def check_images(path: Path, header: Header) -> bool:

@@ -19,6 +19,8 @@ from holdfast.data.images import Array, Images, as_image
 from holdfast.words import listed, nearest
 
 ENDINGS = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+# Pillow would try all that it knows, whatever the ending; some of those run other programs.
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 class FolderImages(Images):
@@ -82,7 +84,7 @@ class FolderImages(Images):
 def read_picture(path: Path) -> Image.Image:
     """An RGB image, decoded to its end."""
     try:
-        with Image.open(path) as picture:
+        with Image.open(path, formats=FORMATS) as picture:
             return picture.convert("RGB")
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no image {path}.") from None

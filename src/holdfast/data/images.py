@@ -128,7 +128,19 @@ def as_image(values: Array) -> Tensor:
 
 def as_bytes(images: Tensor) -> Tensor:
     """Images in [0, 1] as uint8; exact where they came from bytes."""
+    check_range(images, "The images")
     return images.mul(255).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def check_range(images: Tensor, what: str | Path) -> None:
+    """In [0, 1] but for rounding: what lies outside would be cut off, and nobody would know."""
+    if images.numel():
+        low, high = (float(value) for value in images.aminmax())
+        if not (low > -0.5 / 255 and high < 1 + 0.5 / 255):
+            raise ValueError(
+                f"{what}: found floats from {low:g} to {high:g}; expected [0, 1]. Divide bytes by "
+                "255, and leave normalisation to the model (holdfast.normalized)."
+            )
 
 
 def check_labels(values: Array, path: Path, classes: int | None = None) -> Array:

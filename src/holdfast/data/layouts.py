@@ -16,6 +16,7 @@ from holdfast.data.arrays import ArrayImages, Header, check_images, read_array, 
 from holdfast.data.corruptions import CORRUPTIONS
 from holdfast.data.folders import ENDINGS, FolderImages, list_classes, list_files, read_list
 from holdfast.data.images import Images, Lazy, check_labels
+from holdfast.data.whole import whole
 from holdfast.words import listed
 
 CLEAN = "original"
@@ -24,9 +25,8 @@ SEVERITIES = (1, 2, 3, 4, 5)
 GROUPS = ("noise", "blur", "weather", "digital")
 
 
-def check_severity(severity: int) -> None:
-    if severity not in SEVERITIES:
-        raise ValueError(f"severity is a whole number from 1 to 5, not {severity!r}.")
+def check_severity(severity: int) -> int:
+    return whole(severity, "severity", SEVERITIES[0], SEVERITIES[-1])
 
 
 def is_arrays(folder: Path) -> bool:
@@ -43,7 +43,7 @@ def read_arrays(
     image_shape: tuple[int, ...] | None = None,
 ) -> dict[str, Images]:
     """One severity of a set in CIFAR-C's layout, and its `original.npy` if it has one."""
-    check_severity(severity)
+    severity = check_severity(severity)
     path = folder / "labels.npy"
     labels = check_labels(np.asarray(read_array(path)), path, classes)
     count = len(labels) // len(SEVERITIES)
@@ -90,7 +90,7 @@ def read_folders(
     size: int | None = 224,
 ) -> dict[str, Images]:
     """One severity of a set in ImageNet-C's layout; `images` names some of them."""
-    check_severity(severity)
+    severity = check_severity(severity)
     homes = {name: find_corruption(folder, name) or folder / name for name in corruptions}
     roots = {name: home / str(severity) for name, home in homes.items()}
     missing = [str(root.relative_to(folder)) for root in roots.values() if not root.is_dir()]
@@ -129,8 +129,10 @@ def original_name(file: str) -> str:
 
 
 def find_corruption(folder: Path, name: str) -> Path | None:
+    """Its folder, known by the severities inside: a class may be called fog, or snow."""
     places = (folder / name, *(folder / group / name for group in GROUPS))
-    return next((place for place in places if place.is_dir()), None)
+    severities = [str(severity) for severity in SEVERITIES]
+    return next((place for place in places if any((place / s).is_dir() for s in severities)), None)
 
 
 def _check_none_missing(folder: Path, places: Sequence[str]) -> None:

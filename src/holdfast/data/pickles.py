@@ -13,31 +13,43 @@ import numpy as np
 _reconstruct: Any = np.zeros(0).__reduce__()[0]
 
 
-def _dtype(name: str, align: object = False, copy: object = False) -> np.dtype[Any]:
-    # Old pickles give 0 and 1 here, which numpy warns about.
-    return np.dtype(name, bool(align), bool(copy))
+# A pickle may set the attributes of what it names, even a function's defaults. These have none.
+class _Dtype:
+    __slots__ = ()
+
+    def __call__(self, name: str, align: object = False, copy: object = False) -> np.dtype[Any]:
+        # Old pickles give 0 and 1 here, which numpy warns about.
+        return np.dtype(name, bool(align), bool(copy))
 
 
-def _encode(text: str, encoding: str = "latin1") -> bytes:
-    # How Python 3 writes bytes for Python 2. No other codec: some of them unpack archives.
-    if encoding != "latin1":
-        raise pickle.UnpicklingError(f"it encodes text as {encoding!r}")
-    return text.encode("latin1")
+class _Encode:
+    __slots__ = ()
+
+    def __call__(self, text: str, encoding: str = "latin1") -> bytes:
+        # How Python 3 writes bytes for Python 2. No other codec: some of them unpack archives.
+        if encoding != "latin1":
+            raise pickle.UnpicklingError(f"it encodes text as {encoding!r}")
+        return text.encode("latin1")
 
 
-def _frombuffer(values: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: str) -> Any:
-    # How arrays are written since Python 3.8.
-    return np.frombuffer(values, dtype).reshape(shape, order="F" if order == "F" else "C")
+class _FromBuffer:
+    __slots__ = ()
+
+    def __call__(
+        self, values: bytes, dtype: np.dtype[Any], shape: tuple[int, ...], order: str
+    ) -> Any:
+        # How arrays are written since Python 3.8.
+        return np.frombuffer(values, dtype).reshape(shape, order="F" if order == "F" else "C")
 
 
 ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.numeric", "_frombuffer"): _frombuffer,
-    ("numpy._core.numeric", "_frombuffer"): _frombuffer,
+    ("numpy.core.numeric", "_frombuffer"): _FromBuffer(),
+    ("numpy._core.numeric", "_frombuffer"): _FromBuffer(),
     ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
-    ("_codecs", "encode"): _encode,
+    ("numpy", "dtype"): _Dtype(),
+    ("_codecs", "encode"): _Encode(),
 }
 
 

@@ -76,8 +76,8 @@ class DataSet:
         """
         if not layers:
             return self[CLEAN]
-        name, severity = layers[0]
-        first = self[name]
+        first, *_ = [self[name] for name, _ in layers]
+        severity = layers[0][1]
         if len(layers) == 1 and severity in SEVERITIES:
             return first.at_severity(int(severity))
         if not isinstance(first, Corrupted):
@@ -112,7 +112,7 @@ def open_data(
 
     `clean` names the clean set where it is not found by itself; False leaves it out.
     """
-    check_severity(severity)
+    severity = check_severity(severity)
     check_corruptions(corruptions)
     name, place = str(what), _find_corrupted(what, root)
     if place is None:
