@@ -9,6 +9,7 @@ from pools_for_tests import Counted, CountedData
 
 from holdfast.data import streams
 from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.pools import Made
 from holdfast.data.streams import (
     Continual,
     Correlated,
@@ -86,7 +87,7 @@ def test_an_adapter_gets_a_plain_tensor(spec):
 @pytest.mark.parametrize("size", [64, 65, 100, 129])
 def test_no_batch_of_one_but_in_single(spec, size):
     flow = parse(spec).over(CountedData(size))
-    sizes = [len(plan.positions) for plan in flow.plans()]
+    sizes = [plan.size for plan in flow.plans()]
     assert sum(sizes) == flow.samples
     assert len(flow) == len(sizes)
     assert set(sizes) == {1} if spec == "single" else min(sizes) > 1 and max(sizes) <= 65
@@ -111,6 +112,27 @@ def test_domains_of_ones_own():
     data = {"day": Counted(1, 70), "night": Counted(2, 90)}
     batches = list(Continual(order="day,night", clean=False).over(data).batches())
     assert visited(batches) == [("day", 70), ("night", 90)]
+
+
+def test_one_domain_of_ones_own():
+    flow = Continual(order="camera", clean=False).over({"camera": Counted(1, 70)})
+    assert visited(flow) == [("camera", 70)]
+    assert visited(parse("continual(order=camera,clean=false)").over({"camera": Counted(1, 70)}))
+
+
+@pytest.mark.parametrize(
+    ("order", "data", "says"),
+    [
+        ("cammera", {"camera": Counted()}, "Did you mean 'camera'"),
+        ("day,nihgt", {"day": Counted(), "night": Counted()}, "Did you mean 'night'"),
+        ("roota", {"day": Counted()}, "Did you mean 'rotta'"),
+        ("foggy", Made(Counted()), "no corruption 'foggy'.*Did you mean 'fog'"),
+        ("fog", {"day": Counted()}, "shows fog, and the data set does not have it"),
+    ],
+)
+def test_names_are_checked_where_the_data_are_known(order, data, says):
+    with pytest.raises(ValueError, match=says):
+        Continual(order=order, clean=False).over(data)
 
 
 def test_a_limit_keeps_all_classes_of_a_sorted_set():
@@ -233,6 +255,16 @@ def test_endless_fades_from_one_corruption_into_the_next():
     assert all(a != b for a, b in pairwise(alone))
 
 
+@pytest.mark.parametrize(("speed", "samples"), [(130, 5000), (7, 1000), (100, 641), (64, 640)])
+def test_endless_batches_do_not_tell_its_steps(speed, samples):
+    flow = Endless(speed=speed, samples=samples).over(CountedData(300))
+    sizes = [len(batch.labels) for batch in flow]
+    full, tail = divmod(samples, 64)
+    assert sizes == ([64] * (full - 1) + [65] if tail == 1 else [64] * full + [tail] * (tail > 0))
+    assert sum(size for _, size in visited(flow)) == flow.samples == samples
+    assert {size for _, size in visited(flow)[:-1]} == {speed}
+
+
 def test_endless_ends_in_no_step_of_one_image():
     flow = Endless(speed=100, samples=301).over(CountedData(300))
     assert [size for _, size in visited(flow.batches())] == [100, 100, 101]
@@ -280,12 +312,18 @@ def test_workers_read_the_same():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_seed_of_any_type():
+    one, other = (shown(Mixed(limit=5).over(CountedData(), seed=s)) for s in (3, np.int64(3)))
+    assert one == other
+
+
 @pytest.mark.parametrize("spec", ALL)
 def test_it_can_be_sent_to_a_worker(spec):
     flow = parse(spec).over(CountedData(), seed=5)
     sent = pickle.loads(pickle.dumps(flow))
-    plan = list(flow.plans())[-1]
-    assert torch.equal(flow[plan].labels, sent[plan].labels)
+    start = len(flow) - 1
+    one, other = (next(each.batches(start)) for each in (flow, sent))
+    assert torch.equal(one.labels, other.labels)
 
 
 def test_what_cannot_be_streamed():

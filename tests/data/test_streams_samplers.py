@@ -88,7 +88,7 @@ def test_note_says_when_it_cannot():
 
 def test_note_drops_a_batch_that_is_not_full():
     flow = parse("correlated(sampler=note)").over(CountedData(1000, 10))
-    assert {len(plan.positions) for plan in flow.plans()} == {64}
+    assert {plan.size for plan in flow.plans()} == {64}
     assert flow.samples == 15 * 960
     with pytest.raises(ValueError, match="fewer than 64 images"):
         parse("correlated(sampler=note)").over(CountedData(60, 4))
@@ -133,7 +133,7 @@ def test_a_million_samples_in_flat_memory(spec):
     list(zip(range(3), flow.plans(), strict=False))
     tracemalloc.start()
     try:
-        samples = sum(len(plan.positions) for plan in flow.plans())
+        samples = sum(plan.size for plan in flow.plans())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

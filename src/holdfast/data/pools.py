@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.data.corruptions import Table, corrupt
+from holdfast.data.corruptions import CORRUPTIONS, Table, corrupt
 from holdfast.data.images import as_bytes
 from holdfast.data.layouts import CLEAN
 
@@ -74,6 +74,9 @@ class Made:
         return self.clean if domain == CLEAN else self.at((domain, self.severity))
 
     def at(self, *layers: Layer) -> Pool:
+        for name, _ in layers:
+            if name not in CORRUPTIONS:
+                raise KeyError(f"there is no corruption {name!r}")
         return Layered(self.clean, layers, self.table, self.seed, self.frost)
 
 

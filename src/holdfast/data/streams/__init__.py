@@ -1,7 +1,7 @@
 """Streams: kinds of drift over a data set, as typed values with spec strings.
 
 flow = parse("correlated(gamma=0.1)").over(glyphs.benchmark(), seed=0)
-for batch in flow.batches():
+for batch in flow:
     logits = adapter(batch.images)
 """
 

@@ -16,6 +16,7 @@ from holdfast.data.pools import Indices
 from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.spec import Stream
 from holdfast.data.streams.view import LazyLabels, Origin, View
+from holdfast.data.whole import whole
 
 
 @dataclass(frozen=True)
@@ -64,59 +65,106 @@ class Plan(NamedTuple):
     """One batch before its images are read."""
 
     number: int
-    stretch: int
-    positions: Indices
+    pieces: tuple[tuple[int, Indices], ...]
+    """Numbers of stretches, and positions in them."""
+
+    @property
+    def size(self) -> int:
+        return sum(len(positions) for _, positions in self.pieces)
 
 
-class Flow(Dataset[Batch]):
+class _Reader(Dataset[Batch]):
+    """From a plan to its batch, here or in a worker."""
+
+    def __init__(self, view: View, stretches: Sequence[Stretch]):
+        self.view = view
+        self.stretches = stretches
+
+    def __getitem__(self, plan: Plan) -> Batch:
+        stretches = [self.stretches[number] for number, _ in plan.pieces]
+        found = [
+            self.view.fetch(stretch.origins, positions)
+            for stretch, (_, positions) in zip(stretches, plan.pieces, strict=True)
+        ]
+        labels = torch.cat([one[1] for one in found])
+        return Batch(
+            images=torch.cat([one[0] for one in found]),
+            labels=labels,
+            domains=tuple(
+                stretch.origins[which].domain
+                for stretch, one in zip(stretches, found, strict=True)
+                for which in one[2].tolist()
+            ),
+            scored=labels >= 0,
+            index=plan.number,
+            visit=stretches[0].visit,
+        )
+
+
+class Flow:
     """A stream over a data set. What an adapter is given tells it nothing but images:
 
-    for batch in flow.batches(): logits = adapter(batch.images)
+    for batch in flow: logits = adapter(batch.images)
     """
 
     def __init__(self, stream: Stream, view: View, seed: int = 0):
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"seed is a whole number from 0 on, not {seed!r}.")
         self.stream = stream
-        self.seed = seed
+        self.seed = whole(seed, "seed", 0)
         self._view = view
-        self._stretches = stream.stretches(view, seed)
+        self._stretches = stream.stretches(view, self.seed)
+        self._reader = _Reader(view, self._stretches)
 
     def __len__(self) -> int:
         """The number of batches."""
-        return sum(count_batches(one.size, self.stream.batch) for one in self._stretches)
+        return sum(count_batches(self._size(run), self.stream.batch) for run in self._runs())
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches()
 
     @property
     def samples(self) -> int:
-        return sum(one.size for one in self._stretches)
+        return sum(map(self._size, self._runs()))
+
+    def _runs(self) -> Iterator[range]:
+        """Numbers of stretches that are cut into batches together."""
+        count = len(self._stretches)
+        step = count if self.stream.runs_on else 1
+        return (range(first, first + step) for first in range(0, count, step))
+
+    def _size(self, run: range) -> int:
+        return sum(self._stretches[number].size for number in run)
 
     def plans(self, start: int = 0) -> Iterator[Plan]:
         """From batch `start` on; nothing is drawn for a stretch that lies before it."""
-        before, batch = 0, self.stream.batch
-        for number, stretch in enumerate(self._stretches):
-            count = count_batches(stretch.size, batch)
-            if before + count > start:
-                order = self._draw(number, stretch)
-                for k in range(max(0, start - before), count):
-                    stop = (k + 1) * batch if k + 1 < count else stretch.size
-                    yield Plan(before + k, number, order[k * batch : stop])
-            before += count
+        before = 0
+        for run in self._runs():
+            yield from self._cut(run, before, max(0, start - before))
+            before += count_batches(self._size(run), self.stream.batch)
 
-    def _draw(self, number: int, stretch: Stretch) -> Indices:
+    def _cut(self, run: range, before: int, number: int) -> Iterator[Plan]:
+        """Those of one run from its batch `number` on."""
+        batch, total = self.stream.batch, self._size(run)
+        count, place = count_batches(total, batch), 0
+        pieces: list[tuple[int, Indices]] = []
+        for stretch in run:
+            size = self._stretches[stretch].size
+            at = max(0, number * batch - place)
+            if number < count and at < size:
+                order = self._draw(stretch)
+                while at < size:
+                    end = (number + 1) * batch if number + 1 < count else total
+                    stop = min(size, end - place)
+                    pieces.append((stretch, order[at:stop]))
+                    at = stop
+                    if place + stop == end:
+                        yield Plan(before + number, tuple(pieces))
+                        pieces, number = [], number + 1
+            place += size
+
+    def _draw(self, number: int) -> Indices:
+        stretch = self._stretches[number]
         rng = np.random.default_rng([self.seed, number])
         return stretch.sampler(rng, LazyLabels(self._view, stretch.origins))[: stretch.size]
-
-    def __getitem__(self, plan: Plan) -> Batch:
-        stretch = self._stretches[plan.stretch]
-        images, labels, which = self._view.fetch(stretch.origins, plan.positions)
-        return Batch(
-            images=images,
-            labels=labels,
-            domains=tuple(stretch.origins[one].domain for one in which.tolist()),
-            scored=labels >= 0,
-            index=plan.number,
-            visit=stretch.visit,
-        )
 
     def batches(
         self, start: int = 0, *, workers: int = 0, clock: Callable[[], float] = time.perf_counter
@@ -127,11 +175,11 @@ class Flow(Dataset[Batch]):
         """
         if start < 0:
             raise ValueError(f"start is the number of a batch, from 0 on, not {start}.")
-        read: Iterator[Batch] = (self[plan] for plan in self.plans(start))
+        read: Iterator[Batch] = (self._reader[plan] for plan in self.plans(start))
         if workers:
             read = iter(
                 DataLoader(
-                    self,
+                    self._reader,
                     batch_size=None,
                     sampler=self.plans(start),
                     num_workers=workers,
@@ -147,7 +195,8 @@ def paced(batches: Iterator[Batch], rate: float, clock: Callable[[], float]) -> 
     """Batches as they come at `rate` images a second, marked as missed while the caller is busy.
 
     The time between taking a batch and asking for the next one is the caller's; reading images,
-    and whatever is done with a missed batch, costs it nothing. At the start it is free.
+    and whatever is done with a missed batch, costs it nothing. At the start it is free, also of a
+    stream that is resumed. On CUDA the caller synchronises before it asks for the next batch.
     """
     now = free = 0.0
     for batch in batches:

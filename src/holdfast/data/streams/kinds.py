@@ -56,7 +56,10 @@ class Continual(Ordered):
 @register("single")
 @dataclass(frozen=True)
 class Single(Continual):
-    """As continual, one image at a time."""
+    """As continual, one image at a time.
+
+    One image has no batch statistics: adapt(…, window=W) has a method see the latest W of them.
+    """
 
     batch: int = setting(1, "images in a batch", at_least=1, at_most=1)
 
@@ -64,7 +67,12 @@ class Single(Continual):
 @register("paced")
 @dataclass(frozen=True)
 class Paced(Continual):
-    """As continual, at a speed that waits for no method (Alfarra et al. 2024)."""
+    """As continual, at a speed that waits for no method (Alfarra et al. 2024).
+
+    A method is busy from taking a batch until it asks for the next one. On CUDA the caller has to
+    synchronise before it asks, else what is still to be computed counts for nothing. From the
+    batch on that a resumed stream starts with, the method is not busy.
+    """
 
     rate: float = setting(100, "images a second", at_least=1e-3)
 
@@ -165,7 +173,10 @@ class LabelShift(Ordered):
 @register("noisy")
 @dataclass(frozen=True)
 class Noisy(Ordered):
-    """As many images of no class among the others, not scored (Gong et al. 2023, SoTTA)."""
+    """As many images of no class among the others, not scored (Gong et al. 2023, SoTTA).
+
+    SoTTA's attack is not offered: it is made against the model, which a stream does not know.
+    """
 
     kind: Literal["uniform", "other"] = setting(
         "uniform", "noise, or the images given as `intruders`"
@@ -197,9 +208,12 @@ class Noisy(Ordered):
 class Endless(Ordered):
     """One corruption fades into the next, for ever new pairs (after Press et al. 2023, CCC).
 
-    Both severities move in steps of 0.25, one down and one up. CCC also keeps a reference
+    Both severities move in steps of 0.25, one down and one up, and batches run across steps: a
+    short one would tell where a step ends. CCC also keeps a reference
     network's accuracy level along the way, which asks for a table of that network's.
     """
+
+    runs_on = True
 
     speed: int = setting(1000, "images at each step", at_least=2)
     samples: int = setting(7_500_000, "images in all", at_least=1)
@@ -217,6 +231,7 @@ class Endless(Ordered):
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         names = self.domains()
+        view.size(Origin.at(*((name, 0.25) for name in names)))  # what is missing shows at once
         count = count_batches(self.samples, self.speed)  # a last step of one image is none
         # Each corruption is another one than that before it.
         rng = np.random.default_rng([seed, 0, 1])

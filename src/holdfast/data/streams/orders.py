@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.data.corruptions import CORRUPTIONS
-from holdfast.data.layouts import CLEAN
-from holdfast.words import listed, nearest
+from holdfast.words import listed
 
 # Yuan et al. 2023; it is also the sixth of CoTTA's.
 _ROTTA = "motion snow fog shot defocus contrast zoom brightness frost elastic glass gaussian pixelate jpeg impulse"  # noqa: E501
@@ -37,20 +36,20 @@ ORDERS = {
     "rotta": _full(_ROTTA),
     **{f"cotta{k}": _full(line) for k, line in enumerate(_COTTA.strip().splitlines())},
 }
+NAMES = (*ORDERS, "random")
 
 
 def ordered(order: str, seed: int) -> tuple[str, ...]:
-    """The domains in the order that a stream names; a list may name a data set's own."""
+    """The domains in the order that a stream names. Any other text is one or more domains, which
+    may be a data set's own: whether they are there shows when the data are known."""
     if order == "random":
         return tuple(np.random.default_rng(seed).permutation(CORRUPTIONS).tolist())
     if order in ORDERS:
         return ORDERS[order]
     names = tuple(name.strip() for name in order.split(","))
-    known = (*ORDERS, "random", *CORRUPTIONS, CLEAN)
-    if len(names) == 1 and order not in known:
+    if not all(names):
         raise ValueError(
-            f"There is no order, and no corruption, {order!r}.{nearest(order, known)} Orders: "
-            f"{listed((*ORDERS, 'random'), 99)}; or domains with commas between them, such as "
-            f"{listed(CORRUPTIONS, 99)}."
+            f"order={order!r} has an empty name. Orders: {listed(NAMES, 99)}; or domains with "
+            f"commas between them, such as {listed(CORRUPTIONS, 99)}."
         )
     return names

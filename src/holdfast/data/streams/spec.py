@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Stream(Settled):
     """Base of all streams: a subclass names its settings and says how its samples are laid out."""
 
-    paper: ClassVar[str] = ""
+    runs_on: ClassVar[bool] = False
+    """Whether a batch goes on from one part into the next; otherwise each ends with a batch."""
 
     batch: int = setting(64, "images in a batch", at_least=1)
     limit: int = setting(0, "images of each domain, evenly picked; 0: all", at_least=0)
@@ -40,7 +41,7 @@ class Stream(Settled):
         return {one.name: value for one, value in values.items() if value != one.default}
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        """The stream's parts, in order: each is drawn and batched by itself."""
+        """The stream's parts, in order: each is drawn by itself."""
         raise NotImplementedError
 
     def over(self, data: Data, *, seed: int = 0, intruders: Pool | None = None) -> Flow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.data.corruptions import CORRUPTIONS
 from holdfast.data.pools import Data, Graded, Indices, Layer, Pool, domain_name
+from holdfast.data.streams import orders
+from holdfast.words import nearest
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,19 @@ class View:
     def pool(self, origin: Origin) -> Pool:
         if origin.intruder is not None:
             return origin.intruder
+        try:
+            return self._find(origin)
+        except KeyError as error:
+            raise ValueError(
+                f"The stream shows {origin.domain}, and the data set does not have it "
+                f"({error.args[0]}).{self._hint(origin)} Name its own domains, as in "
+                "order='day,night', and clean=false without clean ones."
+            ) from error
+
+    def _find(self, origin: Origin) -> Pool:
         if not origin.layers:
-            return self._named(origin.domain)
+            found: Pool = self.data[origin.domain]
+            return found
         if not isinstance(self.data, Graded):
             raise ValueError(
                 f"{origin.domain} is a corruption at a severity of its own, and this data set "
@@ -49,15 +64,13 @@ class View:
             )
         return self.data.at(*origin.layers)
 
-    def _named(self, domain: str) -> Pool:
-        try:
-            found: Pool = self.data[domain]
-        except KeyError as error:
-            raise ValueError(
-                f"The stream shows {domain}, and the data set does not have it ({error.args[0]}): "
-                "name its own domains, as in order='day,night', and clean=false without clean ones."
-            ) from error
-        return found
+    def _hint(self, origin: Origin) -> str:
+        """The nearest of the data set's names, as far as it says them, and of the orders'."""
+        domains = getattr(self.data, "domains", ())
+        names = list(self.data) if isinstance(self.data, Mapping) else [one.name for one in domains]
+        known = (*(names or CORRUPTIONS), *orders.NAMES)
+        asked = [name for name, _ in origin.layers] or [origin.domain]
+        return next((nearest(name, known) for name in asked if name not in known), "")
 
     def size(self, origin: Origin) -> int:
         whole = len(self.pool(origin))
