@@ -24,17 +24,15 @@ import torch
 import tyro
 from rich.console import Console
 from rich.table import Table
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
 import holdfast
 from holdfast.data.corruptions import CORRUPTIONS, corrupt
-from holdfast.nets import resnet20
+from holdfast.nets import build
 
 SEVERITIES = range(1, 6)
 BATCHES = {32: 256, 224: 8}  # images that the maker gets at once, by side
-MEAN, STD = (0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)
 # Accuracy of bn by corruption that another regeneration of severity 5 gave.
 ELSEWHERE = (27, 27, 22, 51, 30, 48, 52, 38, 40, 43, 55, 50, 40, 42, 33)
 
@@ -109,9 +107,7 @@ def photographs(count: int, side: int) -> Tensor:
 def accuracy(images: int = 2000, seed: int = 0, frost: Path | None = None) -> None:
     """Accuracy of ResNet-20 on CIFAR-100, frozen and with batch statistics, batches of 64."""
     folder = Path(os.environ.get("HOLDFAST_DATA", ""))
-    net = resnet20()
-    net.load_state_dict(load_file(folder / "cifar100_resnet20.safetensors"))
-    model = holdfast.normalized(net, MEAN, STD).eval()
+    model = build("resnet20", folder / "cifar100_resnet20.safetensors")
     with np.load(folder / "cifar100_test.npz") as file:
         clean = torch.from_numpy(file["images"][:images]).permute(0, 3, 1, 2)
         labels = torch.from_numpy(file["labels"][:images]).long()

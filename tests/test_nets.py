@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -137,12 +138,40 @@ def test_checkpoints_as_they_are_published(tmp_path, wrap, kind):
         save_file(wrapped.get("state_dict", wrapped), path)
     else:
         torch.save(wrapped, path, _use_new_zipfile_serialization=kind == "new")
-    assert same_weights(load_checkpoint(resnet20(10), path), net)
+    if wrap is not as_robustbench:
+        assert same_weights(load_checkpoint(resnet20(10), path), net)
     inside = build("resnet20", path)
     assert same_weights(inside.model, net)
     assert not inside.training
     expected = 0.4 if wrap is as_robustbench else 0.5070
     assert inside.mean[0].item() == pytest.approx(expected)
+
+
+def test_a_normalisation_is_never_dropped(tmp_path):
+    path, net = tmp_path / "w.pt", resnet20(10)
+    torch.save(as_robustbench(net), path)
+    with pytest.raises(ValueError, match=r"the network has no mu, sigma\. Load it into a holdfast"):
+        load_checkpoint(resnet20(10), path)
+    state = as_robustbench(net)
+    torch.save({**state, "mu": torch.zeros(4)}, path)
+    with pytest.raises(ValueError, match=r"its mean is \(4,\), expected 3 values"):
+        build("resnet20", path)
+    del state["sigma"]
+    torch.save(state, path)
+    with pytest.raises(ValueError, match="it lacks the std of its normalisation"):
+        build("resnet20", path)
+
+
+def test_a_network_without_normalisation_gets_that_of_its_checkpoint(tmp_path, monkeypatch):
+    small = replace(NETWORKS["wrn28-10"], make=lambda classes: WideResNet(10, 1, classes))
+    monkeypatch.setitem(NETWORKS, "wrn28-10", small)
+    net = shaken(WideResNet(10, 1, 10))
+    torch.save(as_robustbench(net), tmp_path / "w.pt")
+    model = build("wrn28-10", tmp_path / "w.pt")
+    images = torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(model(images), net((images - 0.4) / 0.2))
+    torch.save(net.state_dict(), tmp_path / "w.pt")
+    assert not isinstance(build("wrn28-10", tmp_path / "w.pt"), Normalized)
 
 
 def test_a_state_of_our_own_is_read_back(tmp_path):

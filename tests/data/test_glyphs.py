@@ -1,4 +1,5 @@
 import hashlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from holdfast.data import glyphs
 from holdfast.data.clean import open_clean
 from holdfast.data.corruptions import CORRUPTIONS
 from holdfast.data.glyphs import Glyphs
+from holdfast.data.glyphs import __main__ as command
 from holdfast.data.glyphs import train as training
 from holdfast.data.glyphs.compose import SPLITS, compose
 from holdfast.data.sets import open_data
@@ -120,6 +122,15 @@ def test_training_writes_what_the_model_reads(tmp_path, monkeypatch):
     accuracy = training.train(tmp_path / "weights.safetensors")
     monkeypatch.setattr(glyphs, "WEIGHTS", tmp_path / "weights.safetensors")
     assert training.accuracy(glyphs.model()) == accuracy > 0
+
+
+def test_training_leaves_what_ships_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "train", lambda target: target.write_text("new") / 6)
+    monkeypatch.setattr(sys, "argv", ["glyphs", "train"])
+    command.main()
+    assert (tmp_path / "glyphs.safetensors").read_text() == "new"
+    assert "50.00%; weights in glyphs.safetensors" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ def load_checkpoint(net: Net, path: str | Path) -> Net:
     """The net with the weights of a checkpoint: safetensors, or what torch saved.
 
     Nothing in the file is run. Prefixes `module.` and `model.` are dropped, and the entry
-    `state_dict` is taken where there is one. Where a checkpoint brings its normalisation (`mu` and
-    `sigma`), a net from `holdfast.normalized` takes it over; it may be missing.
+    `state_dict` is taken where there is one. A checkpoint that brings its normalisation (`mu` and
+    `sigma`) needs a net from `holdfast.normalized`, which takes it over; others fit such a net too.
     """
     load_weights(net, read_checkpoint(path), path)
     return net
@@ -57,36 +57,45 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
     return tensors
 
 
+def brings_normalization(tensors: Mapping[str, Tensor]) -> bool:
+    return any(key in tensors for key in NORMALIZATION)
+
+
 def load_weights(net: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
     """Into the net, or an error that names what does not fit, before anything changes."""
     bare = net.model if isinstance(net, Normalized) else net
     tensors = dict(tensors)
     known = bare.state_dict()
-    given = {
-        NORMALIZATION[key]: tensors.pop(key)
-        for key in NORMALIZATION
-        if key in tensors and key not in known
-    }
+    given = [key for key in NORMALIZATION if key in tensors and key not in known]
+    buffers = dict(net.named_buffers(recurse=False)) if isinstance(net, Normalized) else {}
+    # Left in place where there is nothing to take them over, they are what the net does not have.
+    taken = {NORMALIZATION[key]: tensors.pop(key) for key in given} if buffers else {}
     missing = [k for k in known if k not in tensors and not k.endswith(NOT_NEEDED)]
     surplus = [key for key in tensors if key not in known]
     wrong = [
         f"{key} is {tuple(tensors[key].shape)}, expected {tuple(value.shape)}"
         for key, value in known.items()
         if key in tensors and tensors[key].shape != value.shape
+    ] + [
+        f"its {name} is {tuple(value.shape)}, expected {buffers[name].numel()} values"
+        for name, value in taken.items()
+        if value.numel() != buffers[name].numel()
     ]
+    if len(taken) == 1:
+        missing.append(f"the {'std' if 'mean' in taken else 'mean'} of its normalisation")
     if missing or surplus or wrong:
         parts = [
             f"it lacks {listed(missing, 4)}" if missing else "",
             f"the network has no {listed(surplus, 4)}" if surplus else "",
             listed(wrong, 4),
         ]
+        hint = " Load it into a holdfast.normalized(net, …), which takes its normalisation over."
         raise ValueError(
             f"{path} does not fit {type(bare).__name__}: {'; '.join(p for p in parts if p)}."
+            f"{hint if given and not buffers else ''}"
         )
-    if isinstance(net, Normalized):
-        for name, value in given.items():
-            buffer = getattr(net, name)
-            buffer.copy_(value.reshape(buffer.shape))
+    for name, value in taken.items():
+        buffers[name].copy_(value.reshape(buffers[name].shape))
     bare.load_state_dict(tensors, strict=False)
 
 

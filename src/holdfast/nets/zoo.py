@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from holdfast.inputs import NORMALIZATIONS, Values
-from holdfast.nets.checkpoint import load_weights, read_checkpoint
+from holdfast.nets.checkpoint import brings_normalization, load_weights, read_checkpoint
 from holdfast.nets.resnet_cifar import ResNetCifar
 from holdfast.nets.resnet_imagenet import resnet50
 from holdfast.nets.resnext_cifar import resnext29
@@ -17,6 +17,8 @@ from holdfast.nets.wide_resnet import wrn28_10, wrn40_2
 from holdfast.normalized import normalized
 from holdfast.words import listed, nearest
 
+# Takes images as they are, until a checkpoint says otherwise.
+AS_IS: tuple[Values, Values] = ((0.0,) * 3, (1.0,) * 3)
 HALF: tuple[Values, Values] = ((0.5,) * 3, (0.5,) * 3)
 CIFAR = NORMALIZATIONS["CIFAR"]
 IMAGENET = NORMALIZATIONS["ImageNet"]
@@ -60,8 +62,11 @@ def build(name: str, weights: str | Path | None = None, *, classes: int | None =
     if classes is None:
         classes = network.classes if head is None or head.ndim != 2 else len(head)
     net = network.make(classes)
-    if network.normalization is not None:
-        net = normalized(net, *network.normalization)
+    normalization = network.normalization
+    if normalization is None and tensors is not None and brings_normalization(tensors):
+        normalization = AS_IS
+    if normalization is not None:
+        net = normalized(net, *normalization)
     if tensors is not None:
         load_weights(net, tensors, str(weights))
     return net.eval()

@@ -1,18 +1,20 @@
-"""`python -m holdfast.data.glyphs train [FILE]`: train the shipped network anew."""
+"""`python -m holdfast.data.glyphs train [FILE]`: train the shipped network anew.
+
+What ships stays as it is, unless it is the file that is named.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from holdfast.data import glyphs
 from holdfast.data.glyphs.train import train
 
 
 def main() -> None:
     match sys.argv[1:]:
         case ["train"]:
-            target = glyphs.WEIGHTS
+            target = Path("glyphs.safetensors")
         case ["train", file]:
             target = Path(file)
         case _:
