@@ -143,6 +143,16 @@ def test_a_limit_keeps_all_classes_of_a_sorted_set():
     assert labels == dict.fromkeys(range(10), 5)
 
 
+def test_a_limit_keeps_all_classes_of_a_set_whose_classes_come_in_turns():
+    """Every tenth of these images shows the same class."""
+    data = CountedData(labels=np.tile(np.arange(10), 100))
+    batches = list(Continual(limit=100).over(data).batches())
+    seen = [(index, label) for name, index, label in shown(batches) if name == "fog"]
+    labels = Counter(label for _, label in seen)
+    assert set(labels) == set(range(10)) and max(labels.values()) <= 15
+    assert len(set(seen)) == 100
+
+
 def test_gradual_rises_and_falls():
     names = [name for name, _ in visited(Gradual().over(CountedData()).batches())]
     assert names[:9] == [f"gaussian_noise@{s}" for s in (1, 2, 3, 4, 5, 4, 3, 2, 1)]

@@ -93,8 +93,12 @@ class View:
         return np.asarray(pool.labels)[self._indices(origin, positions)].astype(np.int64)
 
     def _indices(self, origin: Origin, positions: Indices) -> Indices:
-        """Picked evenly, so that a set sorted by class keeps all its classes."""
-        return positions * len(self.pool(origin)) // self.size(origin)
+        """One out of every stretch of the set, so that one sorted by class keeps all its classes;
+        but not the first, lest one whose classes come in turns lose most of them."""
+        whole, size = len(self.pool(origin)), self.size(origin)
+        start, end = positions * whole // size, (positions + 1) * whole // size
+        spread = positions * 0.6180339887498949 % 1  # the golden ratio spreads evenly
+        return start + (spread * (end - start)).astype(np.int64)
 
     def fetch(self, origins: tuple[Origin, ...], positions: Indices) -> tuple[Tensor, ...]:
         """Images, labels, and which origin each came from."""
