@@ -274,17 +274,8 @@ class Adapter:
 
     def _warn(self) -> None:
         """Say what of the last batch a person should know."""
-        if self.last.refused is not None:
-            warnings.warn(f"A batch was not adapted to: {self.last.refused}", stacklevel=3)
-        if self.last.collapsed:
-            advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
-            if self.last.rolled_back:
-                advice = "The last healthy state was put back."
-            warnings.warn(
-                f"{self.method.names} has collapsed: its predictions fall into a few classes. "
-                f"{advice}",
-                stacklevel=3,
-            )
+        for text in self.last.news(self.method.names):
+            warnings.warn(text, stacklevel=3)
 
     def _set_aside(self, healthy: dict[str, Tensor]) -> None:
         """For rollback: a state known to be healthy, and a later one not known to be so yet."""

@@ -30,6 +30,20 @@ class Last:
     backwards: int = 0
     seconds: float = 0.0
 
+    def news(self, method: str) -> list[str]:
+        """What of it a person should be told."""
+        found = []
+        if self.refused is not None:
+            found.append(f"A batch was not adapted to: {self.refused}")
+        if self.collapsed:
+            advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
+            if self.rolled_back:
+                advice = "The last healthy state was put back."
+            found.append(
+                f"{method} has collapsed: its predictions fall into a few classes. {advice}"
+            )
+        return found
+
 
 class Inspection(NamedTuple):
     """A batch's losses and gradient norm as numbers, and what is wrong if one is not finite."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch.utils.data import Dataset
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Images(Dataset[tuple[Tensor, int]]):
+class Images(Dataset[tuple[Tensor, int]], ABC):
     """Images of one domain with their labels: `(image, label)`, float32 CHW in [0, 1] and int.
 
     Labels are known without reading an image, so that a stream can be laid out beforehand.
@@ -29,8 +30,9 @@ class Images(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.labels)
 
+    @abstractmethod
     def image(self, index: int) -> Tensor:
-        raise NotImplementedError
+        """One image, (channels, height, width)."""
 
     def images(self, indices: Iterable[int]) -> Tensor:
         """A batch, (batch, channels, height, width)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stream(Settled):
+class Stream(Settled, ABC):
     """Base of all streams: a subclass names its settings and says how its samples are laid out."""
 
     runs_on: ClassVar[bool] = False
@@ -40,9 +41,9 @@ class Stream(Settled):
         values = {one: getattr(self, one.name) for one in self.settings()}
         return {one.name: value for one, value in values.items() if value != one.default}
 
+    @abstractmethod
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         """The stream's parts, in order: each is drawn by itself."""
-        raise NotImplementedError
 
     def over(self, data: Data, *, seed: int = 0, intruders: Pool | None = None) -> Flow:
         """The stream over a data set; `seed` decides every draw.

@@ -1,0 +1,22 @@
+import pytest
+
+import holdfast
+from toys import toy_net, toy_source
+
+
+@pytest.fixture(scope="module")
+def net():
+    return toy_net()
+
+
+@pytest.fixture(scope="module")
+def source(net):
+    return toy_source(net)
+
+
+@pytest.fixture
+def adapt(net, source):
+    def make(spec, **options):
+        return holdfast.adapt(net, spec, source=source, **options)
+
+    return make
