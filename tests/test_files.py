@@ -21,20 +21,31 @@ def write_without_pause(path, done):
         done.value = value
 
 
+def wait_for_the_first(done, writer, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not done.value:
+        assert writer.is_alive(), f"the writer ended by itself, with {writer.exitcode}"
+        assert time.monotonic() < deadline, f"the writer wrote nothing in {seconds} seconds"
+        time.sleep(0.001)
+
+
 def test_kill_during_save_leaves_the_old_file_or_the_new_one(tmp_path):
     """A process that writes without pause is killed at 30 moments."""
     path = tmp_path / "state"
     fork = multiprocessing.get_context("fork")
     generator = random.Random(0)
     for _ in range(30):
-        done = fork.Value("q", 0)
-        writer = fork.Process(target=write_without_pause, args=(path, done))
+        # Without a lock: a process that is killed while it holds one would hold it for ever.
+        done = fork.Value("q", 0, lock=False)
+        writer = fork.Process(target=write_without_pause, args=(path, done), daemon=True)
         writer.start()
-        while not done.value:
-            time.sleep(0.001)
-        time.sleep(generator.uniform(0, 0.05))
-        os.kill(writer.pid, signal.SIGKILL)
-        writer.join()
+        try:
+            wait_for_the_first(done, writer)
+            time.sleep(generator.uniform(0, 0.05))
+        finally:
+            writer.kill()
+            writer.join(60)
+        assert writer.exitcode == -signal.SIGKILL
         header, tensors = files.read(path, "test")
         assert header["value"] >= done.value
         for tensor in tensors.values():
