@@ -54,20 +54,25 @@ def test_an_image_does_not_feel_its_batch(corruption, severity, table, seed, ord
 
 
 class Corrupted(torch.utils.data.Dataset):
-    def __init__(self, corruption):
-        self.corruption = corruption
+    """Every corruption of every image, one image at a time."""
 
     def __len__(self):
-        return len(IMAGES)
+        return len(CORRUPTIONS) * len(IMAGES)
 
-    def __getitem__(self, index):
-        return corrupt(IMAGES[index, None], self.corruption, table="cifar", indices=[index])[0]
+    def __getitem__(self, place):
+        kind, index = divmod(place, len(IMAGES))
+        return corrupt(IMAGES[index, None], CORRUPTIONS[kind], table="cifar", indices=[index])[0]
 
 
-@pytest.mark.parametrize("corruption", ["fog", "motion_blur", "frost"])
-def test_workers_do_not_matter(corruption):
-    loader = torch.utils.data.DataLoader(Corrupted(corruption), batch_size=5, num_workers=2)
-    assert torch.equal(torch.cat(list(loader)), corrupt(IMAGES, corruption, table="cifar"))
+@settings(max_examples=3, deadline=None)
+@given(workers=st.integers(1, 3), size=st.integers(1, 40), seed=st.integers(0, 99))
+def test_workers_do_not_matter(workers, size, seed):
+    order = torch.randperm(len(Corrupted()), generator=torch.Generator().manual_seed(seed))
+    loader = torch.utils.data.DataLoader(
+        Corrupted(), size, sampler=order.tolist(), num_workers=workers, timeout=120
+    )
+    whole = torch.cat([corrupt(IMAGES, name, table="cifar") for name in CORRUPTIONS])
+    assert torch.equal(torch.cat(list(loader)), whole[order])
 
 
 @pytest.mark.parametrize("corruption", RANDOM)

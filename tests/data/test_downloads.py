@@ -26,6 +26,8 @@ class Handler(BaseHTTPRequestHandler):
         asked = self.headers.get("Range")
         server.asked.append((self.path, asked))
         mood, body = server.mood, server.files.get(self.path.partition("?")[0])
+        if mood == "silent":
+            return server.test_is_over.wait(60)
         if mood == "no web server":
             return self.wfile.write(b"220 mail.example ready\r\n")
         if mood == "page":
@@ -60,13 +62,16 @@ class Handler(BaseHTTPRequestHandler):
 def server():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.files, server.asked, server.mood, server.break_after = {}, [], "good", None
+    server.test_is_over = threading.Event()
     server.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
+    server.test_is_over.set()
     server.shutdown()
     server.server_close()
-    thread.join()
+    thread.join(60)
+    assert not thread.is_alive(), "the server does not end"
 
 
 def archive_of(files):
@@ -84,6 +89,7 @@ def known(server, tmp_path, monkeypatch):
     """A set called `toy`, one archive, on the server."""
     monkeypatch.setattr(transfer.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(transfer, "CHUNK", 1000)
+    monkeypatch.setattr(transfer, "TIMEOUT", 30)
     body = archive_of({"Toy/labels.npy": bytes(range(200)), "Toy/fog.npy": b"fog" * 30_000})
     remote = Remote(
         "toy.tar",
@@ -135,6 +141,13 @@ def test_a_connection_that_brings_nothing_is_given_up(server, known, capsys):
     known.root.joinpath("toy.tar.part").write_bytes(known.body[:500])
     server.files = {path: body[:900] for path, body in server.files.items()}
     fails(capsys, known)  # the server's file is another, shorter one
+
+
+def test_a_server_that_falls_silent_is_given_up(server, known, capsys, monkeypatch):
+    monkeypatch.setattr(transfer, "TIMEOUT", 0.2)
+    server.mood = "silent"
+    assert fails(capsys, known).count("timed out") == 2  # both addresses
+    assert len(server.asked) == 2
 
 
 def test_another_process_goes_on_where_one_was_killed(server, known):

@@ -88,7 +88,9 @@ def test_a_stored_npz_is_mapped_and_a_compressed_one_is_not(npz, tmp_path):
 def test_workers_read_the_same(npz, context):
     found = read_npz(npz)
     found.image(0)  # opened here first: workers still open it for themselves
-    loader = DataLoader(found, batch_size=3, num_workers=2, multiprocessing_context=context)
+    loader = DataLoader(
+        found, batch_size=3, num_workers=2, multiprocessing_context=context, timeout=120
+    )
     batches = list(loader)
     assert torch.equal(torch.cat([images for images, _ in batches]), found.images(range(7)))
     assert torch.cat([labels for _, labels in batches]).tolist() == found.labels.tolist()

@@ -310,6 +310,6 @@ def test_clean_accuracy_of_a_real_net_is_the_published_one(real_data):
     model = find_model(f"resnet20:{real_data / 'cifar100_resnet20.safetensors'}")
     right = 0
     with torch.inference_mode():
-        for images, labels in DataLoader(found["original"], 500, num_workers=1):
+        for images, labels in DataLoader(found["original"], 500):
             right += int((model(images).argmax(1) == labels).sum())
     assert right / 100 == pytest.approx(68.83, abs=0.05)
