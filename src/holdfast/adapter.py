@@ -128,6 +128,14 @@ class Adapter:
         """The adapted network itself, for looking at; take weights from `frozen()`."""
         return self.network.model
 
+    @property
+    @_one_at_a_time
+    def prototypes(self) -> Tensor | None:
+        """A copy of the class prototypes that a term keeps of the stream (debias: P^t), if any."""
+        # Those of the source are no state of a term, since they never change.
+        states = (term.state_dict() for term in self._terms)
+        return next((s["prototypes"].clone() for s in states if "prototypes" in s), None)
+
     # Predicting and adapting.
 
     @_one_at_a_time
@@ -178,6 +186,14 @@ class Adapter:
         with torch.inference_mode(False), self._full_precision(), self._draws.kept():
             batch, newest = self._admit(images, needs_batch=not self._prediction.after)
             return self._predict(batch, newest)[-newest:]
+
+    @_one_at_a_time
+    def features(self, images: Tensor) -> Tensor:
+        """What the head of the network that learns is given for these images when they are the
+        next batch, (images, feature size); with no change to anything."""
+        with torch.inference_mode(False), self._full_precision():
+            batch, newest = self._admit(images)
+            return Step(self.network, batch, aside=True).features[-newest:]
 
     @torch.no_grad()
     def _predict(self, batch: Tensor, newest: int) -> Tensor:
