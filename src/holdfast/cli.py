@@ -1,4 +1,4 @@
-"""The command line: `holdfast doctor`, `methods`, `card`, `data`."""
+"""The command line: `holdfast run`, `paper`, `sweep`, `data`, `doctor`, `methods`, `card`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tyro
 from torch import Tensor
 
 import holdfast
+from holdfast.bench.cli import Run
 from holdfast.card import card, methods_table
 from holdfast.data.cli import Data
 from holdfast.nets.find import find_model
@@ -69,7 +70,8 @@ class Card:
 
 
 Command = (
-    Annotated[Doctor, tyro.conf.subcommand("doctor")]
+    Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Card, tyro.conf.subcommand("card")]
     | Annotated[Data, tyro.conf.subcommand("data")]

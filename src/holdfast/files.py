@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ FORMAT = 1
 def write(
     path: str | Path, kind: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:
-    """Write beside the target, then rename: a crash leaves the old file or the new one."""
+    """Write tensors with a header, whole or not at all."""
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a plain file: choose another path.")
@@ -30,9 +30,14 @@ def write(
     text = json.dumps({**header, "kind": kind, "format": FORMAT}, sort_keys=True)
     metadata = {"holdfast": text, "sha256": tensor_hash(plain, text)}
     path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda part: save_file(plain, part, metadata=metadata))
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Have a file written beside the target, then rename: a crash leaves the old or the new one."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        save_file(plain, part, metadata=metadata)
+        write(part)
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         os.chmod(part, 0o666 & ~_umask())  # safetensors gives it to the owner alone

@@ -1,0 +1,151 @@
+"""`holdfast run`: methods on a stream, side by side."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import tyro
+
+from holdfast.bench.board import Board
+from holdfast.bench.materials import Materials
+from holdfast.bench.plan import Run as Plan
+from holdfast.bench.run import SNAPSHOT_SECONDS, perform
+from holdfast.bench.table import results_table
+from holdfast.options import Precision
+from holdfast.terminal import show
+
+METHODS = ("frozen", "bn", "tent", "eata", "debias", "eata+debias")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run is made on; options that `run`, `paper` and `sweep` share."""
+
+    data: str = "glyphs-c"
+    """glyphs-c, the embedded benchmark; cifar10-c, cifar100-c, imagenet-c; a folder in one of their
+    layouts; a clean set, which is corrupted as it is read (an .npz file, a folder of classes)."""
+    model: str | None = None
+    """glyphs; NAME:WEIGHTS with a network of ours, such as resnet20:weights.safetensors;
+    torchvision:NAME; timm:NAME; package.module:factory. By itself, what comes with the data."""
+    source: str | None = None
+    """Training images of the model (a clean set), or a saved Source; where a method needs it. By
+    itself, what belongs to the data."""
+    root: str | None = None
+    """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
+    limit: int | None = None
+    """Images of each domain; by itself, all."""
+    batch: Annotated[int | None, tyro.conf.arg(aliases=["--batch-size"])] = None
+    """Images in a batch; by itself, the stream's 64."""
+    severity: int = 5
+    """Of corruptions, 1 to 5."""
+    seed: int = 0
+    """The first seed: of the order of images, and of the method's own randomness."""
+    seeds: int = 1
+    """How many seeds, one after the other from the first."""
+    images: str | None = None
+    """A file that names some of a folder's images, one class/file a line."""
+    classes: str | None = None
+    """A file that names the classes in order, one a line."""
+    frost: str | None = None
+    """Folder with the original frost textures."""
+    head: str | None = None
+    """Name of the model's layer that maps features to logits; by itself, the last linear one."""
+    device: str | None = None
+    """As torch names it; by itself, cuda where there is one, else cpu."""
+    threads: int | None = None
+    """Of the processor; by itself, one for each core."""
+    workers: int = 0
+    """Processes that read images ahead; 0: none."""
+    precision: Precision | None = None
+    """Of forward passes, by autocast; by itself, the model's own."""
+    out: Path = Path("runs")
+    """Folder that holds a folder for each run."""
+    resume: bool = False
+    """Go on with what was stopped."""
+    snapshot: float = SNAPSHOT_SECONDS
+    """Seconds between two snapshots: what a kill costs at most."""
+
+    def plan(self, method: str, seed: int, **others: object) -> Plan:
+        """A run of a method on this set-up."""
+        given = {
+            "data": self.data,
+            "model": self.model,
+            "source": self.source,
+            "root": self.root,
+            "limit": self.limit,
+            "batch": self.batch,
+            "severity": self.severity,
+            "images": self.images,
+            "classes": self.classes,
+            "frost": self.frost,
+            "head": self.head,
+            "device": self.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+            "threads": self.threads or os.cpu_count() or 1,
+            "workers": self.workers,
+            "precision": self.precision,
+        }
+        return Plan(method, seed=seed, **{**given, **others})  # type: ignore[arg-type]
+
+    @property
+    def all_seeds(self) -> range:
+        if self.seeds < 1:
+            raise ValueError(f"seeds is how many seeds, at least 1, not {self.seeds}.")
+        return range(self.seed, self.seed + self.seeds)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Show methods the same stream, and compare them."""
+
+    setup: Setup = Setup()
+    method: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
+    ] = ()
+    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; once for each. By itself: frozen, bn,
+    tent, eata, debias, eata+debias."""
+    stream: str = "continual"
+    """continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), single, paced,
+    labelshift, noisy, endless: the kind of drift, with its settings."""
+    preset: str | None = None
+    """cifar100-c or imagenet-c: a paper's settings to the letter."""
+    window: int | None = None
+    """Have methods see the latest so many images at once, where batches are small."""
+    intruders: str | None = None
+    """A clean set of images that belong to no class, for the stream noisy."""
+    analysis: bool = False
+    """Also the paper's distances between features of classes; one more forward a batch."""
+
+    def run(self) -> None:
+        setup = self.setup
+        runs = [
+            setup.plan(
+                method,
+                seed,
+                stream=self.stream,
+                preset=self.preset,
+                window=self.window,
+                intruders=self.intruders,
+                analysis=self.analysis,
+            )
+            for method in self.method or METHODS
+            for seed in setup.all_seeds
+        ]
+        materials = Materials(setup.out / "cache")
+        with Board(runs) as board:
+            folders = [
+                perform(
+                    run,
+                    materials,
+                    setup.out,
+                    resume=setup.resume,
+                    watcher=board,
+                    every=setup.snapshot,
+                )
+                for run in runs
+            ]
+        show(results_table(folders))
+        print(f"Runs: {setup.out}")

@@ -1,0 +1,278 @@
+"""An experiment's answer as something to read: paragraphs and sheets, on a terminal or in Markdown.
+
+What is said is decided once, in `blocks`; `Page` and `markdown` only write it down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from holdfast.bench.comparable import TOLERANCE
+from holdfast.bench.experiments import Experiment, experiments
+from holdfast.bench.measures import SIXTEEN
+from holdfast.bench.names import short
+from holdfast.bench.paper import Answer, Change, Grid, Number, Row
+from holdfast.terminal import columns
+
+NONE = "–"
+GAP = 2
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table as texts: the first column names the rows."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Heading:
+    text: str
+
+
+Block: TypeAlias = Heading | Sheet | str
+
+
+def blocks(answer: Answer) -> list[Block]:
+    """All there is to say, in order."""
+    experiment = answer.experiment
+    beside = answer.has_published and not answer.differences
+    found: list[Block] = [
+        Heading(f"{experiment.id}: {experiment.where}"),
+        experiment.asks,
+        "; ".join(f"{name}: {what}" for name, what in answer.facts.items()) + ".",
+    ]
+    for grid in answer.grids:
+        found.append(_sheet(grid, experiment.rows, beside))
+        found += [sheet for sheet in [_changes(grid)] if sheet.rows]
+    found += [*_verdicts(answer), *_comparison(answer, beside)]
+    if experiment.finding:
+        found.append(f"The paper finds: {experiment.finding}")
+    if any("Ours" in line.label for line in experiment.lines):
+        found.append("Ours is the paper's name for debias.")
+    if experiment.note:
+        found.append(experiment.note)
+    left_out = set(_labels(experiments().get(experiment.id, experiment))) - set(_labels(experiment))
+    if left_out:
+        found.append(f"Rows of the paper that were not asked for: {', '.join(sorted(left_out))}.")
+    if answer.missing:
+        found.append(f"Not finished, and so left empty: {', '.join(answer.missing)}.")
+    return found
+
+
+def _labels(experiment: Experiment) -> list[str]:
+    return [line.label for line in experiment.lines]
+
+
+def _sheet(grid: Grid, rows: str, beside: bool) -> Sheet:
+    """Ours, and under each row the published one where it may stand there."""
+    published = {row.label: row for row in grid.published} if beside else {}
+    found = []
+    for row in grid.rows:
+        found.append(_texts(grid, grid.columns, row.label, row))
+        if row.label in published:
+            found.append(_texts(grid, grid.columns, "  published", published[row.label]))
+    return Sheet(grid.measure.title, (rows, *map(short, grid.columns)), tuple(found))
+
+
+def _published_sheet(grid: Grid, rows: str) -> Sheet:
+    names = [name for name in grid.columns if any(name in row.cells for row in grid.published)]
+    found = tuple(_texts(grid, names, row.label, row) for row in grid.published)
+    return Sheet(f"Published: {grid.measure.title}", (rows, *map(short, names)), found)
+
+
+def _texts(grid: Grid, names: Sequence[str], label: str, row: Row) -> tuple[str, ...]:
+    return (label, *(_number(grid, name, row.cells.get(name)) for name in names))
+
+
+def _number(grid: Grid, name: str, number: Number | None, sign: str = "") -> str:
+    """With its spread in columns that sum up others: there is no room for it in all of them."""
+    if number is None:
+        return NONE
+    digits = grid.measure.digits
+    text = f"{number.value:{sign}.{digits}f}".replace("-", "−")
+    shown = number.std is not None and name in grid.summary
+    return f"{text} ± {number.std:.{digits}f}" if shown else text
+
+
+def _changes(grid: Grid) -> Sheet:
+    """What plug-ins add to their hosts, here and in the paper."""
+    ours = grid.changes
+    papers = {change.label: change for change in grid.published_changes}
+    here = [name for name in grid.columns if any(name in c.cells for c in ours)]
+    here = [name for name in here if name in grid.summary]
+    there = [name for name in here if any(name in c.cells for c in papers.values())]
+    counted, paper_counted = any(c.of for c in ours), any(c.of for c in papers.values())
+    header = (
+        "change",
+        *map(short, here),
+        *(["higher in"] if counted else []),
+        *(f"paper: {short(name)}" for name in there),
+        *(["paper: higher in"] if paper_counted else []),
+    )
+    found = []
+    for change in ours:
+        paper = papers.get(change.label)
+        cells = {} if paper is None else paper.cells
+        found.append(
+            (
+                f"{change.label} − {change.host}",
+                *(_number(grid, name, change.cells.get(name), "+") for name in here),
+                *([_count(change)] if counted else []),
+                *(_number(grid, name, cells.get(name), "+") for name in there),
+                *([_count(paper)] if paper_counted else []),
+            )
+        )
+    return Sheet("Change over the host", header, tuple(found) if here else ())
+
+
+def _count(change: Change | None) -> str:
+    return f"{change.higher} of {change.of}" if change is not None and change.of else NONE
+
+
+def _verdicts(answer: Answer) -> Iterator[str]:
+    """Whether what was added helped, and which value of a sweep was best, as the numbers are."""
+    for grid in answer.grids:
+        if not grid.measure.gains or SIXTEEN not in grid.measure.summary:
+            continue
+        if SIXTEEN not in grid.columns:  # by batch size
+            for change in grid.changes:
+                better = [name for name, cell in change.cells.items() if cell.value > 0]
+                where = f"at batch size {', '.join(better)}" if better else "at no batch size"
+                yield f"Here {change.label} is above {change.host} {where}."
+            continue
+        changes = [change for change in grid.changes if SIXTEEN in change.cells]
+        yield from _helped(grid, changes)
+        hosts = {change.host for change in changes}
+        rows = [row for row in grid.rows if row.label not in hosts]
+        if answer.experiment.rows != "method" and len(rows) > 1:
+            yield _best(answer, grid, hosts)
+
+
+def _helped(grid: Grid, changes: Sequence[Change]) -> Iterator[str]:
+    if not changes:
+        return
+    gains = {change: change.cells[SIXTEEN].value for change in changes}
+    worse = [change for change, gain in gains.items() if gain <= 0]
+    count = f"{len(changes) - len(worse)} of {len(changes)}"
+    text = f"Here what is added raises the mean over 16 domains in {count} rows"
+    if worse:
+        named = (
+            f"{one.label} ({_number(grid, SIXTEEN, one.cells[SIXTEEN], '+')})" for one in worse
+        )
+        text += f"; it does not help in {', '.join(named)}"
+    yield text + "."
+
+
+def _best(answer: Answer, grid: Grid, hosts: set[str]) -> str:
+    def best(rows: Iterable[Row]) -> str:
+        known = [row for row in rows if row.label not in hosts and SIXTEEN in row.cells]
+        top = max(known, key=lambda row: row.cells[SIXTEEN].value)
+        return f"{top.label} ({_number(grid, SIXTEEN, top.cells[SIXTEEN])})"
+
+    text = f"Best {answer.experiment.rows} here: {best(grid.rows)}"
+    swept = [row for row in grid.published if row.label not in hosts and SIXTEEN in row.cells]
+    return text + (f"; in the paper: {best(swept)}." if len(swept) > 1 else ".")
+
+
+def _comparison(answer: Answer, beside: bool) -> Iterator[Block]:
+    if not answer.has_published:
+        yield "The paper prints no numbers of this figure to compare with."
+    elif beside:
+        runs = answer.experiment.benchmark.runs
+        yield (
+            "Published numbers stand under ours: data, model and protocol are the same, and the "
+            f"model that never adapts is within {TOLERANCE:g} points of the paper's Source row in "
+            f"every domain. The paper's are means of {runs} runs; ours of seeds "
+            f"{answer.facts['seeds']}."
+        )
+    else:
+        yield f"NOT COMPARABLE with the published numbers: {'; '.join(answer.differences)}."
+        yield "They stand apart, for the pattern alone."
+        for grid in answer.grids:
+            if grid.published:
+                yield _published_sheet(grid, answer.experiment.rows)
+
+
+# On a terminal.
+
+
+@dataclass(frozen=True)
+class Page:
+    """For `holdfast.terminal.show`: sheets are folded to the width there is."""
+
+    answer: Answer
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        for block in blocks(self.answer):
+            if isinstance(block, Heading):
+                yield Text(block.text, style="bold")
+            elif isinstance(block, Sheet):
+                yield Text(f"\n{block.title}", style="bold")
+                yield from (_table(band) for band in fold(block, options.max_width))
+                yield Text("")
+            else:
+                warns = block.startswith("NOT COMPARABLE")
+                yield Text(block, style="yellow" if warns else "")
+
+
+def fold(sheet: Sheet, width: int) -> list[Sheet]:
+    """The sheet in as many bands as it takes, each with the first column."""
+    widths = [max(map(len, cells)) + GAP for cells in zip(sheet.header, *sheet.rows, strict=True)]
+    bands: list[list[int]] = [[]]
+    room = 0
+    for number, needs in enumerate(widths[1:], 1):
+        if bands[-1] and needs > room:
+            bands.append([])
+        if not bands[-1]:
+            room = width - widths[0] + GAP  # the last column needs no gap after it
+        room -= needs
+        bands[-1].append(number)
+    return [
+        Sheet(
+            sheet.title,
+            (sheet.header[0], *(sheet.header[number] for number in band)),
+            tuple((row[0], *(row[number] for number in band)) for row in sheet.rows),
+        )
+        for band in bands
+    ]
+
+
+def _table(sheet: Sheet) -> RenderableType:
+    table = columns(*sheet.header)
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for row in sheet.rows:
+        table.add_row(*map(Text, row), style="dim" if row[0].startswith(" ") else "")
+    return table
+
+
+# In Markdown.
+
+
+def markdown(answer: Answer) -> str:
+    parts = []
+    for block in blocks(answer):
+        if isinstance(block, Heading):
+            parts.append(f"## {block.text}")
+        elif isinstance(block, Sheet):
+            parts.append(f"**{block.title}**")
+            lines = [block.header, ("---", *("---:" for _ in block.header[1:])), *block.rows]
+            parts.append("\n".join(f"| {' | '.join(map(_escape, line))} |" for line in lines))
+        else:
+            parts.append(_escape(block))
+    return "\n\n".join(parts) + "\n"
+
+
+def _escape(text: str) -> str:
+    """Underscores, stars and bars as they are."""
+    return "".join(f"\\{sign}" if sign in "_*|<>" else sign for sign in text.strip())

@@ -1,0 +1,82 @@
+"""What a run's manifest says: all that a reader needs to believe its numbers, or to repeat it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from dataclasses import asdict
+from datetime import datetime, timezone
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch import nn
+
+import holdfast
+from holdfast.bench.materials import Materials
+from holdfast.bench.plan import Run
+from holdfast.card import card
+from holdfast.data.streams import Flow
+from holdfast.normalized import Normalized
+
+LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
+
+
+def describe(
+    run: Run, materials: Materials, flow: Flow, hashes: dict[str, str | None]
+) -> dict[str, Any]:
+    """What is known of a run before its first batch."""
+    model, data = materials.model(run), materials.data(run)
+    domains = getattr(run.laid_out, "domains", None)
+    return {
+        "fingerprint": run.fingerprint(hashes),
+        "title": run.title,
+        "run": asdict(run),
+        "method": str(run.composition),
+        "settings": {
+            part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
+            for part in card(run.method, run.preset).parts
+        },
+        "stream": str(run.laid_out),
+        "order": list(domains()) if callable(domains) else None,
+        "batches": len(flow),
+        "images": flow.samples,
+        "classes": data.classes,
+        "hashes": hashes,
+        "normalisation": normalisation(model),
+        "versions": {
+            "holdfast": holdfast.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in LIBRARIES},
+        },
+        "machine": machine(run.device),
+        "command": shlex.join(["holdfast", *sys.argv[1:]]),
+        "time_started": now(),
+    }
+
+
+def normalisation(model: nn.Module) -> dict[str, list[float]] | None:
+    """Mean and standard deviation by channel that the model itself takes off its input."""
+    for module in model.modules():
+        mean, std = getattr(module, "mean", None), getattr(module, "std", None)
+        if isinstance(module, Normalized) and mean is not None and std is not None:
+            return {"mean": mean.flatten().tolist(), "std": std.flatten().tolist()}
+    return None
+
+
+def machine(device: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "system": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "device": device,
+    }
+    if device.startswith("cuda"):
+        found["device_name"] = torch.cuda.get_device_name(torch.device(device))
+    return found
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

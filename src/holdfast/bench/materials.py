@@ -1,0 +1,202 @@
+"""What runs share and take long to open: the model, the data, what is known of its source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
+
+from holdfast.bench.kept import keep, keep_set
+from holdfast.bench.plan import Run
+from holdfast.data.clean import open_clean
+from holdfast.data.fingerprint import fingerprint as data_fingerprint
+from holdfast.data.glyphs import Glyphs
+from holdfast.data.images import Images
+from holdfast.data.layouts import CLEAN
+from holdfast.data.sets import DataSet, open_data
+from holdfast.data.streams import Flow
+from holdfast.nets.find import find_model
+from holdfast.source import Source
+from holdfast.split import fingerprint as model_fingerprint
+
+# The data's own model and source set, where they are known.
+MODELS = {"glyphs-c": "glyphs"}
+SOURCES = {
+    "glyphs-c": "glyphs",
+    "cifar10-c": "cifar10",
+    "cifar100-c": "cifar100",
+    "imagenet-c": "imagenet",
+}
+
+# As many images as the paper takes for its prototypes, at most; drawn ones cost time.
+SOURCE_IMAGES = 100_000
+DRAWN_IMAGES = 10_000
+SOURCE_BATCH = 64
+
+T = TypeVar("T")
+
+
+class Materials:
+    """Opened once, however many runs share them; what takes long is kept below `folder`."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._opened: dict[Hashable, Any] = {}
+
+    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._opened:
+            self._opened[key] = make()
+        found: T = self._opened[key]
+        return found
+
+    def model(self, run: Run) -> nn.Module:
+        name = run.model or MODELS.get(run.data)
+        if name is None:
+            raise ValueError(
+                f"Which model is to see {run.data}? Pass --model, such as "
+                "resnet20:path/to/weights.safetensors or package.module:factory."
+            )
+        return self._once(
+            ("model", name, run.device), lambda: find_model(name).to(run.device).eval()
+        )
+
+    def model_hash(self, run: Run) -> str:
+        model = self.model(run)
+        return self._once(("model hash", id(model)), lambda: model_fingerprint(model))
+
+    def data(self, run: Run) -> DataSet:
+        def opened() -> DataSet:
+            data = open_data(
+                run.data,
+                run.root,
+                severity=run.severity,
+                images=run.images,
+                classes=run.classes,
+                frost=run.frost,
+            )
+            return keep_set(data, self.folder / "images" / data_fingerprint(data)[:16])
+
+        key = (run.data, run.root, run.severity, run.images, run.classes, run.frost)
+        return self._once(("data", *key), opened)
+
+    def data_hash(self, run: Run) -> str:
+        data = self.data(run)
+        return self._once(("data hash", id(data)), lambda: data_fingerprint(data))
+
+    def flow(self, run: Run) -> Flow:
+        """The run's stream over its data."""
+        intruders = None
+        if run.intruders is not None:
+            intruders = self._once(
+                ("clean", run.intruders, run.root), partial(open_clean, run.intruders, run.root)
+            )
+        return run.laid_out.over(self.data(run), seed=run.seed, intruders=intruders)
+
+    def _source_set(self, run: Run) -> Images:
+        """The images that the model was trained on, or some of them."""
+        name = run.source or SOURCES.get(run.data)
+        if name is None:
+            needs = run.composition.needs or ("prototypes",)
+            raise ValueError(
+                f"{run.composition.names} needs {' and '.join(needs)} of the source data, and "
+                f"nothing is known of what the model was trained on: pass --source, a saved Source "
+                "or a clean set of training images."
+            )
+
+        def opened() -> Images:
+            if name == "glyphs":
+                images: Images = Glyphs("train", DRAWN_IMAGES)
+            else:
+                images = open_clean(name, run.root, split="train", classes=run.classes)
+            return keep(images, self.folder / "images" / f"{data_fingerprint(images)[:16]}.images")
+
+        return self._once(("source set", name, run.root, run.classes), opened)
+
+    def hashes(self, run: Run) -> dict[str, str | None]:
+        """Of what a run is made of, in place of the names that it goes by."""
+        return {
+            "model": self.model_hash(run),
+            "data": self.data_hash(run),
+            "source": self.source_hash(run),
+        }
+
+    def source_hash(self, run: Run) -> str | None:
+        """Of what the source is made from; None where the run needs none."""
+        if not (run.composition.needs or run.analysis):
+            return None
+        if _is_file(run.source):
+            path = Path(str(run.source))
+            return self._once(("source hash", path), lambda: _hash_file(path))
+        images = self._source_set(run)
+        fisher = self.data_hash(run) if "fisher" in run.composition.needs else ""
+        made_of = f"{data_fingerprint(images)} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}"
+        return hashlib.sha256(made_of.encode()).hexdigest()
+
+    def source(self, run: Run) -> Source | None:
+        """What the run's method needs to know before the stream; kept on disk once made."""
+        if self.source_hash(run) is None:
+            return None
+        model, fisher = self.model(run), self._fisher_loader(run)
+        cache = self.folder / "sources"
+        if _is_file(run.source):
+            return self._once(
+                ("source", run.source, id(model)),
+                lambda: Source.load(str(run.source), fisher=fisher, cache=cache),
+            )
+        images = self._source_set(run)
+
+        def opened() -> Source:
+            loader = shuffled(images, SOURCE_IMAGES)
+            path = self._source_path(run)
+            if path.exists():
+                return Source.load(path, loader, fisher, cache=cache)
+            return Source.from_loader(
+                model, loader, SOURCE_IMAGES, fisher, head=run.head, cache=cache
+            )
+
+        return self._once(("source", self._source_path(run)), opened)
+
+    def keep_source(self, run: Run) -> None:
+        """Write down what of a source has been made, for other processes and later runs."""
+        source = self.source(run)
+        if source is None or _is_file(run.source):
+            return
+        path, held = self._source_path(run), ("held", id(source))
+        if self._opened.get(held) != sorted(source.tensors) or not path.exists():
+            self._opened[held] = sorted(source.tensors)
+            source.save(path)
+
+    def _source_path(self, run: Run) -> Path:
+        fisher = self.data_hash(run) if "fisher" in run.composition.needs else None
+        made_of = (self.model_hash(run), data_fingerprint(self._source_set(run)), run.head, fisher)
+        key = hashlib.sha256(repr(made_of).encode()).hexdigest()
+        return self.folder / "sources" / f"{key[:16]}.safetensors"
+
+    def _fisher_loader(self, run: Run) -> DataLoader[tuple[Tensor, int]] | None:
+        """Clean test images, as EATA's released code takes them, where the data has them."""
+        if "fisher" not in run.composition.needs:
+            return None
+        names = [domain.name for domain in self.data(run).domains]
+        return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
+
+
+def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tensor, int]]:
+    """Batches in one fixed order that does not follow the classes, over some of the images."""
+    order = np.random.default_rng(0).permutation(len(images))[:limit]
+    return DataLoader(Subset(images, order.tolist()), batch_size=SOURCE_BATCH)
+
+
+def _is_file(source: str | None) -> bool:
+    return source is not None and source.endswith(".safetensors")
+
+
+def _hash_file(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"There is no source file {path}: make it with Source.save.")
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,86 @@
+"""Finished runs side by side: the same run with several seeds is one result."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+from holdfast.bench.plan import Run
+from holdfast.bench.store import RunFolder
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method on one set-up, over its seeds."""
+
+    folders: tuple[RunFolder, ...]
+
+    @cached_property
+    def manifests(self) -> tuple[dict[str, Any], ...]:
+        return tuple(folder.manifest for folder in self.folders)
+
+    @property
+    def title(self) -> str:
+        return str(self.manifests[0]["title"])
+
+    @property
+    def run(self) -> Run:
+        """One of its runs."""
+        return read_run(self.manifests[0])
+
+    @property
+    def seeds(self) -> list[int]:
+        return [manifest["run"]["seed"] for manifest in self.manifests]
+
+    @property
+    def domains(self) -> list[str]:
+        """In the order in which they came."""
+        prefix = "accuracy/"
+        names = self.manifests[0]["figures"]
+        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+    def values(self, figure: str) -> list[float]:
+        """A figure of each seed's run, where it is known; names as in `Recorder.summary`."""
+        found = (manifest["figures"].get(figure) for manifest in self.manifests)
+        return [float(value) for value in found if value is not None]
+
+    def mean(self, figure: str) -> float:
+        values = self.values(figure)
+        return statistics.fmean(values) if values else math.nan
+
+    def std(self, figure: str) -> float:
+        """Over seeds, as of a sample; NaN with one seed."""
+        values = self.values(figure)
+        return statistics.stdev(values) if len(values) > 1 else math.nan
+
+    def accuracy(self, domain: str) -> float:
+        return self.mean(f"accuracy/{domain}")
+
+
+def read_run(manifest: dict[str, Any]) -> Run:
+    """The run that a manifest is of."""
+    known = {one.name for one in fields(Run)}
+    given = {name: value for name, value in manifest["run"].items() if name in known}
+    return Run(**{**given, "tags": tuple(given.get("tags", ()))})
+
+
+def group(folders: Iterable[RunFolder]) -> list[Result]:
+    """Results in the order of their first run."""
+    found: dict[str, list[RunFolder]] = {}
+    for folder in folders:
+        manifest = folder.manifest
+        same = {**manifest["run"], "seed": None, "hashes": manifest["hashes"]}
+        found.setdefault(json.dumps(same, sort_keys=True), []).append(folder)
+    return [Result(tuple(each)) for each in found.values()]
+
+
+def spread(mean: float, std: float, digits: int = 2) -> str:
+    """`43.21 ± 0.12`, or the mean alone; nothing where there is none."""
+    if math.isnan(mean):
+        return "–"
+    return f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")

@@ -1,0 +1,193 @@
+"""One run: stream, adapt, record; stop at any moment and go on."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+import holdfast
+from holdfast.adapter import Adapter
+from holdfast.bench.analysis import Geometry
+from holdfast.bench.manifest import describe, now
+from holdfast.bench.materials import Materials
+from holdfast.bench.memory import PeakMemory
+from holdfast.bench.metrics import Recorder
+from holdfast.bench.plan import Run
+from holdfast.bench.seen import Seen
+from holdfast.bench.stopping import stoppable
+from holdfast.bench.store import RunFolder
+from holdfast.data.streams import Batch
+
+# Seconds between two snapshots: what a kill costs at most.
+SNAPSHOT_SECONDS = 60.0
+
+
+class Watcher(Protocol):
+    """Who looks on while runs go on."""
+
+    def begins(self, run: Run, recorder: Recorder, batches: int) -> None:
+        """A run, with what was recorded of it before, and how many batches it has in all."""
+
+    def sees(self, seen: Seen) -> None: ...
+
+    def ends(self, folder: RunFolder, recorder: Recorder) -> None: ...
+
+
+class Nobody:
+    """A watcher that does not watch."""
+
+    def begins(self, run: Run, recorder: Recorder, batches: int) -> None: ...
+
+    def sees(self, seen: Seen) -> None: ...
+
+    def ends(self, folder: RunFolder, recorder: Recorder) -> None: ...
+
+
+def perform(
+    run: Run,
+    materials: Materials,
+    out: Path,
+    *,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    every: float = SNAPSHOT_SECONDS,
+) -> RunFolder:
+    """Do a run, or go on with it, or take it as it is if it is finished."""
+    watcher = Nobody() if watcher is None else watcher
+    hashes = materials.hashes(run)
+    folder = RunFolder(out / run.folder_name(run.fingerprint(hashes)))
+    recorder = Recorder(materials.data(run).classes)
+    flow = materials.flow(run)
+    with folder.held(), threads(run.threads):
+        if not folder.finished:
+            if folder.exists and not resume:
+                raise ValueError(
+                    f"{folder.path} holds a run that was stopped: pass --resume to finish it, or "
+                    "--out for another folder."
+                )
+            if not folder.exists:
+                folder.begin(describe(run, materials, flow, hashes))
+            _go_on(run, materials, folder, recorder, watcher, every)
+        else:
+            folder.clear()
+            for seen in folder.seen():
+                recorder.update(seen)
+            watcher.begins(run, recorder, len(flow))
+    watcher.ends(folder, recorder)
+    return folder
+
+
+def _go_on(
+    run: Run,
+    materials: Materials,
+    folder: RunFolder,
+    recorder: Recorder,
+    watcher: Watcher,
+    every: float,
+) -> None:
+    flow = materials.flow(run)
+    done, snapshot = folder.resume()
+    adapter = _prepare(run, materials, snapshot)
+    geometry = None
+    if run.analysis:
+        source = materials.source(run)
+        assert source is not None  # what is analysed has a source
+        geometry = Geometry(source.prototypes, source.counts)
+        if snapshot is not None:
+            geometry.load(snapshot / "analysis.safetensors")
+    for seen in folder.seen():
+        recorder.update(seen)
+    watcher.begins(run, recorder, len(flow))
+
+    def save(place: Path) -> None:
+        adapter.save(place / "adapter.safetensors")
+        if geometry is not None:
+            geometry.save(place / "analysis.safetensors")
+
+    rows: list[dict[str, Any]] = []
+    saved = time.monotonic()
+    memory = PeakMemory(torch.device(run.device))
+    with stoppable() as stop, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
+        for batch in flow.batches(done, workers=run.workers):
+            seen = show(adapter, batch, memory.read, geometry)
+            rows.append(seen.row())
+            recorder.update(seen)
+            watcher.sees(seen)
+            done += 1
+            if stop.asked or time.monotonic() - saved >= every:
+                folder.snapshot(done, rows, save)
+                rows, saved = [], time.monotonic()
+            if stop.asked:
+                raise KeyboardInterrupt
+    folder.finish(
+        rows,
+        {"figures": recorder.summary(), "time_finished": now()},
+        None if geometry is None else geometry.rows(),
+    )
+
+
+def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
+    """The adapter at the start of the stream, or as it was after some batches."""
+    model, source = materials.model(run), materials.source(run)
+    if snapshot is not None:
+        return holdfast.load(snapshot / "adapter.safetensors", model, source)
+    adapter = holdfast.adapt(
+        model,
+        run.method,
+        source=source,
+        preset=run.preset,
+        seed=run.seed,
+        head=run.head,
+        window=run.sight,
+        precision=run.precision,
+    )
+    materials.keep_source(run)
+    return adapter
+
+
+def show(
+    adapter: Adapter,
+    batch: Batch,
+    peak: Callable[[], float],
+    geometry: Geometry | None = None,
+) -> Seen:
+    """Show the adapter a batch's images, and nothing else of it; what is recorded of that."""
+    features = None if geometry is None else adapter.features(batch.images)
+    start = time.perf_counter()
+    # A method that is busy may not learn from what it missed, yet has to answer.
+    logits = adapter.predict(batch.images) if batch.missed else adapter(batch.images)
+    if logits.device.type != "cpu":
+        torch.accelerator.synchronize(logits.device)
+    spent = time.perf_counter() - start
+    if geometry is not None and features is not None:
+        geometry.update(
+            features, batch.labels, batch.domains, visit=batch.visit, prototypes=adapter.prototypes
+        )
+    return Seen.of(
+        logits,
+        batch.labels,
+        batch.domains,
+        batch=batch.index,
+        visit=batch.visit,
+        missed=batch.missed,
+        last=None if batch.missed else adapter.last,
+        time=spent,
+        memory=peak(),
+    )
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,188 @@
+"""A run's folder: a manifest, rows, and what a run that was stopped goes on from.
+
+    manifest.json          what was run, with which weights, data, versions, machine; its figures
+    rows.parquet           one row a batch
+    analysis.parquet       one row a domain, where it was asked for
+
+and while it runs
+
+    rows-000000.parquet    rows so far, in parts
+    snapshot-000120/       the adapter after 120 batches
+    progress.json          which snapshot counts
+    lock                   held by the process that runs it
+
+Every file is written whole or not at all, and each step leaves a folder that can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from filelock import FileLock, Timeout
+
+from holdfast import files
+from holdfast.bench.analysis import SCHEMA as ANALYSIS
+from holdfast.bench.seen import SCHEMA, Seen
+
+FORMAT = 1
+
+
+class RunFolder:
+    """What stands on disk of one run."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    # What is there.
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "manifest.json").is_file()
+
+    @property
+    def finished(self) -> bool:
+        return self.exists and bool(self.manifest.get("finished"))
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return read_json(self.path / "manifest.json")
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """One a batch; of a run that goes on, those that are written down."""
+        whole = self.path / "rows.parquet"
+        if self.finished:
+            return pl.read_parquet(whole)
+        parts = [pl.scan_parquet(part) for part in self._parts()]
+        return join(parts).collect() if parts else pl.DataFrame(schema=SCHEMA)
+
+    def seen(self) -> Iterator[Seen]:
+        """The rows as a recorder takes them, part by part."""
+        parts = [self.path / "rows.parquet"] if self.finished else self._parts()
+        for part in parts:
+            for row in pl.read_parquet(part).iter_rows(named=True):
+                yield Seen.from_row(row)
+
+    @property
+    def analysis(self) -> pl.DataFrame | None:
+        path = self.path / "analysis.parquet"
+        return pl.read_parquet(path) if path.is_file() else None
+
+    def _parts(self) -> list[Path]:
+        return sorted(self.path.glob("rows-*.parquet"))
+
+    # A run that goes on.
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Only one process runs it at a time; a killed one holds nothing any more."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / "lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise ValueError(f"{self.path} is being run by another process.") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        write_json(self.path / "manifest.json", {**manifest, "format": FORMAT, "finished": False})
+
+    def resume(self) -> tuple[int, Path | None]:
+        """How many batches are done, and the snapshot after them; what lies beyond is dropped."""
+        path = self.path / "progress.json"
+        done = int(read_json(path)["batches"]) if path.is_file() else 0
+        snapshot = self.path / f"snapshot-{done:06d}"
+        for part in self._parts():
+            if int(part.stem.removeprefix("rows-")) >= done:
+                part.unlink()
+        for other in self.path.glob("snapshot-*"):
+            if other != snapshot:
+                shutil.rmtree(other)
+        for rest in self.path.glob(".*.part"):
+            rest.unlink()
+        return done, snapshot if done else None
+
+    def snapshot(
+        self, done: int, rows: Sequence[Mapping[str, Any]], save: Callable[[Path], None]
+    ) -> None:
+        """Write down the rows since the last time and the state after `done` batches."""
+        self._write_part(rows)
+        folder = self.path / f"snapshot-{done:06d}"
+        folder.mkdir(exist_ok=True)
+        save(folder)
+        write_json(self.path / "progress.json", {"batches": done})
+        for other in self.path.glob("snapshot-*"):
+            if other != folder:
+                shutil.rmtree(other)
+
+    def finish(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        figures: Mapping[str, Any],
+        analysis: Sequence[Mapping[str, Any]] | None,
+    ) -> None:
+        """Put the parts together, then say that it is finished, then clear up."""
+        self._write_part(rows)
+        whole = join([pl.scan_parquet(part) for part in self._parts()])
+        files.write_whole(self.path / "rows.parquet", lambda part: whole.sink_parquet(part))
+        if analysis is not None:
+            table = pl.DataFrame(analysis, schema=ANALYSIS)
+            files.write_whole(
+                self.path / "analysis.parquet", lambda part: table.write_parquet(part)
+            )
+        write_json(self.path / "manifest.json", {**self.manifest, **figures, "finished": True})
+        self.clear()
+
+    def clear(self) -> None:
+        """Take away what only a run that goes on needs."""
+        for part in self._parts():
+            part.unlink()
+        for snapshot in self.path.glob("snapshot-*"):
+            shutil.rmtree(snapshot)
+        for name in ("progress.json", "lock"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _write_part(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if rows:
+            path = self.path / f"rows-{rows[0]['batch']:06d}.parquet"
+            files.write_whole(path, lambda part: frame(rows).write_parquet(part))
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Rows as a table, with columns for the terms that spoke."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    schema: dict[str, Any] = {
+        name: SCHEMA.get(name, pl.Float64() if name.startswith("loss/") else pl.Int64())
+        for name in names
+    }
+    return pl.DataFrame([{name: row.get(name) for name in names} for row in rows], schema=schema)
+
+
+def join(parts: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
+    """Parts one after the other; the same columns in the same order however it was cut."""
+    names = {name for part in parts for name in part.collect_schema()}
+    return pl.concat(parts, how="diagonal").select(*SCHEMA, *sorted(names - set(SCHEMA)))
+
+
+def write_json(path: Path, what: Mapping[str, Any]) -> None:
+    text = json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False)
+    files.write_whole(path, lambda part: part.write_text(text + "\n", encoding="utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("it holds no object")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} is not a manifest that can be read: {error}") from None
+    return found

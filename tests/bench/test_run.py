@@ -1,0 +1,205 @@
+"""One run: what it writes, that it repeats, and that it may be stopped at any moment."""
+
+import random
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import holdfast
+from holdfast import files
+from holdfast.bench import store
+from holdfast.bench.metrics import Recorder
+from holdfast.bench.plan import Run
+from holdfast.bench.run import Nobody, perform
+from holdfast.cli import main
+from holdfast.data import glyphs
+from holdfast.data.sets import open_data
+from holdfast.data.streams import parse
+
+DOMAINS = "fog,contrast,original"
+STREAM = f"continual(order='{DOMAINS}',clean=false)"
+
+
+def plan(method, **others):
+    return Run(method, **{"stream": STREAM, "limit": 100, "batch": 32, **others})
+
+
+def lasting(rows):
+    """What does not differ from run to run."""
+    return rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
+
+
+class Killed(BaseException):
+    """As sudden as SIGKILL: nothing of the run's own code may catch it and tidy up."""
+
+
+class Killer(Nobody):
+    """Ends the process's work on a run after so many batches."""
+
+    def __init__(self, after):
+        self.left = after
+
+    def sees(self, seen):
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+
+def in_pieces(run, materials, out, every, moments):
+    """The run, killed after each of the numbers of batches, then finished."""
+    for moment in moments:
+        try:
+            perform(run, materials, out, resume=True, watcher=Killer(moment), every=every)
+        except Killed:
+            continue
+        break
+    return perform(run, materials, out, resume=True, every=every)
+
+
+def test_rows_are_what_a_loop_of_ones_own_would_record(materials, tmp_path):
+    run = plan("tent+debias", seed=3)
+    folder = perform(run, materials, tmp_path)
+    model = glyphs.model()
+    data = open_data("glyphs-c")
+    source = materials.source(run)
+    adapter = holdfast.adapt(model, "tent+debias", source=source, seed=3)
+    stream = parse(f"continual(order='{DOMAINS}',clean=false,limit=100,batch=32)")
+    rows = folder.rows
+    recorder = Recorder(50)
+    batches = list(stream.over(data, seed=3))
+    assert len(batches) == rows.height == 3 * 4
+    for batch, row in zip(batches, rows.iter_rows(named=True), strict=True):
+        logits = adapter(batch.images)
+        recorder.record(logits, batch.labels, batch.domains, last=adapter.last)
+        confidence, predicted = logits.softmax(1).max(1)
+        assert row["predicted"] == predicted.tolist()
+        assert row["label"] == batch.labels.tolist()
+        assert row["confidence"] == pytest.approx(confidence.tolist(), rel=1e-6)
+        assert row["correct"] == int((predicted == batch.labels).sum())
+        assert row["domain"] == batch.domains[0]
+        assert row["reliable"] == adapter.last.reliable
+        assert row["loss/ema"] == adapter.last.losses.get("ema")
+        assert row["stepped"] == adapter.last.stepped
+        assert row["time"] > 0
+    figures = folder.manifest["figures"]
+    mine = recorder.summary()
+    assert {k: v for k, v in figures.items() if "time" not in k and "memory" not in k} == {
+        k: v for k, v in mine.items() if "time" not in k and "memory" not in k
+    }
+
+
+def test_the_same_command_twice_gives_the_same_rows(tmp_path, capsys):
+    command = ["run", "--method", "tent", "--limit", "64", "--stream", STREAM, "--threads", "1"]
+    for name in "one", "two":
+        assert main([*command, "--out", str(tmp_path / name)]) == 0
+    printed = capsys.readouterr()
+    assert "tent seed 0: fog" in printed.err
+    found = [sorted((tmp_path / name).glob("*/rows.parquet")) for name in ("one", "two")]
+    assert [len(each) for each in found] == [1, 1]
+    assert found[0][0].parent.name == found[1][0].parent.name
+    one, two = (pl.read_parquet(each[0]) for each in found)
+    assert_frame_equal(lasting(one), lasting(two), check_exact=True)
+    assert any(one["time"] != two["time"])
+
+
+def test_finished_runs_are_reused_and_left_alone(materials, tmp_path):
+    run = plan("bn")
+    folder = perform(run, materials, tmp_path)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.path.iterdir()}
+    assert set(before) == {"manifest.json", "rows.parquet"}
+    for resume in (False, True):
+        again = perform(run, materials, tmp_path, resume=resume, watcher=Killer(0))
+        assert again.path == folder.path
+        assert {path.name: path.stat().st_mtime_ns for path in folder.path.iterdir()} == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_stopped_run_is_not_begun_anew_by_itself(materials, tmp_path):
+    run = plan("bn")
+    with pytest.raises(Killed):
+        perform(run, materials, tmp_path, watcher=Killer(5), every=0)
+    with pytest.raises(ValueError, match="--resume"):
+        perform(run, materials, tmp_path)
+    assert perform(run, materials, tmp_path, resume=True).finished
+
+
+@pytest.mark.parametrize(
+    ("method", "others"),
+    [
+        ("eata+debias", {}),
+        ("cotta(views=2)", {}),
+        ("rotta", {}),
+        ("rmt(warmup_samples=64)", {"limit": 64}),
+        ("sar", {"window": 40, "batch": 8, "limit": 64}),
+        ("tent+debias", {"analysis": True}),
+        ("t3a", {}),
+        ("ttac", {}),
+    ],
+)
+def test_a_run_killed_at_random_moments_ends_the_same(materials, tmp_path, method, others):
+    run = plan(method, **others)
+    whole = perform(run, materials, tmp_path / "whole")
+    total = whole.rows.height
+    generator = random.Random(0)
+    moments = [generator.randrange(total) for _ in range(4)]
+    pieces = in_pieces(run, materials, tmp_path / "pieces", 0, moments)
+    assert_frame_equal(lasting(pieces.rows), lasting(whole.rows), check_exact=True)
+    assert sorted(path.name for path in pieces.path.iterdir()) == sorted(
+        path.name for path in whole.path.iterdir()
+    )
+    if run.analysis:
+        assert_frame_equal(pieces.analysis, whole.analysis, check_exact=True)
+    figures = [folder.manifest["figures"] for folder in (pieces, whole)]
+    one, two = (
+        {k: v for k, v in each.items() if "time" not in k and "memory" not in k} for each in figures
+    )
+    assert one == two
+
+
+def test_what_was_written_after_the_last_snapshot_is_done_again(materials, tmp_path):
+    """A kill between two snapshots: rows since then are lost, and come again the same."""
+    run = plan("tent")
+    whole = perform(run, materials, tmp_path / "whole")
+    with pytest.raises(Killed):
+        perform(run, materials, tmp_path / "pieces", watcher=Killer(7), every=0)
+    with pytest.raises(Killed):  # no snapshot in this one
+        perform(run, materials, tmp_path / "pieces", resume=True, watcher=Killer(3), every=1e9)
+    folder = perform(run, materials, tmp_path / "pieces", resume=True, every=1e9)
+    assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
+
+
+@pytest.mark.parametrize("step", ["rows", "snapshot", "progress", "whole", "manifest", "clear"])
+def test_a_kill_between_any_two_writes_loses_nothing(materials, tmp_path, monkeypatch, step):
+    """Each place in which the store writes, as the moment of the kill."""
+    run = plan("tent", limit=64)
+    whole = perform(run, materials, tmp_path / "whole")
+    armed = {"yes": True}
+
+    def killing(original, hit):
+        def write(path, *args):
+            if armed["yes"] and hit(path):
+                armed["yes"] = False
+                raise Killed
+            return original(path, *args)
+
+        return write
+
+    hits = {
+        "rows": lambda path: path.name == "rows-000002.parquet",
+        "snapshot": lambda path: path.parent.name == "snapshot-000003",
+        "progress": lambda path: path.name == "progress.json",
+        "whole": lambda path: path.name == "rows.parquet",
+        "manifest": lambda path: (
+            path.name == "manifest.json" and (path.parent / "rows.parquet").exists()
+        ),
+    }
+    if step == "clear":
+        monkeypatch.setattr(store.RunFolder, "clear", killing(store.RunFolder.clear, bool))
+    else:
+        monkeypatch.setattr(files, "write_whole", killing(files.write_whole, hits[step]))
+    with pytest.raises(Killed):
+        perform(run, materials, tmp_path / "pieces", every=0)
+    folder = perform(run, materials, tmp_path / "pieces", resume=True, every=0)
+    assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
+    assert sorted(p.name for p in folder.path.iterdir()) == ["manifest.json", "rows.parquet"]
