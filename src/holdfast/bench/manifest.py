@@ -28,7 +28,6 @@ def describe(
     run: Run, materials: Materials, flow: Flow, hashes: dict[str, str | None]
 ) -> dict[str, Any]:
     """What is known of a run before its first batch."""
-    model, data = materials.model(run), materials.data(run)
     domains = getattr(run.laid_out, "domains", None)
     return {
         "fingerprint": run.fingerprint(hashes),
@@ -43,9 +42,9 @@ def describe(
         "order": list(domains()) if callable(domains) else None,
         "batches": len(flow),
         "images": flow.samples,
-        "classes": data.classes,
+        "classes": materials.classes(run),
         "hashes": hashes,
-        "normalisation": normalisation(model),
+        "normalisation": normalisation(materials.model(run)),
         "versions": {
             "holdfast": holdfast.__version__,
             "python": platform.python_version(),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
@@ -24,6 +25,7 @@ from holdfast.data.streams import Flow
 from holdfast.nets.find import find_model
 from holdfast.source import Source
 from holdfast.split import fingerprint as model_fingerprint
+from holdfast.split import logits_of
 
 # The data's own model and source set, where they are known.
 MODELS = {"glyphs-c": "glyphs"}
@@ -69,6 +71,23 @@ class Materials:
     def model_hash(self, run: Run) -> str:
         model = self.model(run)
         return self._once(("model hash", id(model)), lambda: model_fingerprint(model))
+
+    def classes(self, run: Run) -> int:
+        """How many classes the model knows; the data may have fewer."""
+        model, data = self.model(run), self.data(run)
+
+        def counted() -> int:
+            images = next(iter(self.flow(run))).images[:2].to(run.device)
+            with torch.no_grad():
+                return int(logits_of(model(images)).shape[1])
+
+        classes = self._once(("classes", id(model)), counted)
+        if data.classes > classes:
+            raise ValueError(
+                f"{run.data} has {data.classes} classes, and the model knows {classes}: take a "
+                "model that was trained on them."
+            )
+        return classes
 
     def data(self, run: Run) -> DataSet:
         def opened() -> DataSet:

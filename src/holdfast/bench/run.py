@@ -62,7 +62,7 @@ def perform(
     watcher = Nobody() if watcher is None else watcher
     hashes = materials.hashes(run)
     folder = RunFolder(out / run.folder_name(run.fingerprint(hashes)))
-    recorder = Recorder(materials.data(run).classes)
+    recorder = Recorder(materials.classes(run))
     flow = materials.flow(run)
     with folder.held(), threads(run.threads):
         if not folder.finished:
