@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +13,11 @@ import torch
 import tyro
 
 from holdfast.bench.board import Board
-from holdfast.bench.materials import Materials
+from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.plan import Run as Plan
-from holdfast.bench.run import SNAPSHOT_SECONDS, perform
+from holdfast.bench.roster import Roster
+from holdfast.bench.run import SNAPSHOT_SECONDS
+from holdfast.bench.store import RunFolder
 from holdfast.bench.table import results_table
 from holdfast.options import Precision
 from holdfast.terminal import show
@@ -84,11 +88,19 @@ class Setup:
             "frost": self.frost,
             "head": self.head,
             "device": self.device or ("cuda" if torch.cuda.is_available() else "cpu"),
-            "threads": self.threads or os.cpu_count() or 1,
+            "threads": self.shared_by(1).threads,
             "workers": self.workers,
             "precision": self.precision,
         }
         return Plan(method, seed=seed, **{**given, **others})  # type: ignore[arg-type]
+
+    def shared_by(self, jobs: int) -> Setup:
+        """The same, with the cores shared among so many runs at a time."""
+        if jobs < 1:
+            raise ValueError(f"jobs is how many runs go on at a time, at least 1, not {jobs}.")
+        if self.threads is not None:
+            return self
+        return replace(self, threads=max(1, (os.cpu_count() or 1) // jobs))
 
     @property
     def all_seeds(self) -> range:
@@ -118,9 +130,11 @@ class Run:
     """A clean set of images that belong to no class, for the stream noisy."""
     analysis: bool = False
     """Also the paper's distances between features of classes; one more forward a batch."""
+    jobs: int = 1
+    """Runs at a time; what they say of time is then worth less."""
 
     def run(self) -> None:
-        setup = self.setup
+        setup = self.setup.shared_by(self.jobs)
         runs = [
             setup.plan(
                 method,
@@ -134,18 +148,34 @@ class Run:
             for method in self.method or METHODS
             for seed in setup.all_seeds
         ]
-        materials = Materials(setup.out / "cache")
-        with Board(runs) as board:
-            folders = [
-                perform(
-                    run,
-                    materials,
-                    setup.out,
-                    resume=setup.resume,
-                    watcher=board,
-                    every=setup.snapshot,
-                )
-                for run in runs
-            ]
-        show(results_table(folders))
-        print(f"Runs: {setup.out}")
+        outcomes = perform_watched(runs, setup, self.jobs)
+        show(results_table(finished(outcomes)))
+        conclude(outcomes, setup)
+
+
+def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
+    """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
+    do = partial(perform_all, runs, setup.out, resume=setup.resume, every=setup.snapshot)
+    if jobs > 1:
+        with Roster(runs) as roster:
+            return do(jobs=jobs, tell=roster)
+    with Board(runs) as board:
+        return do(watcher=board)
+
+
+def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
+    """The folders of the runs that are finished; if there is none, why."""
+    folders = [one.folder for one in outcomes if one.folder is not None]
+    if not folders:
+        raise ValueError(outcomes[0].error)
+    return folders
+
+
+def conclude(outcomes: Sequence[Outcome], setup: Setup) -> None:
+    """Say what failed, and where the runs are."""
+    failed = [one for one in outcomes if one.error is not None]
+    for one in failed:
+        print(f"Failed: {one.run.title} seed {one.run.seed}: {one.error}")
+    print(f"Runs: {setup.out}")
+    if failed:
+        raise SystemExit(1)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
@@ -174,22 +176,30 @@ class Materials:
             loader = shuffled(images, SOURCE_IMAGES)
             path = self._source_path(run)
             if path.exists():
-                return Source.load(path, loader, fisher, cache=cache)
+                found = Source.load(path, loader, fisher, cache=cache)
+                self._opened["held", path] = sorted(found.tensors)
+                return found
             return Source.from_loader(
                 model, loader, SOURCE_IMAGES, fisher, head=run.head, cache=cache
             )
 
         return self._once(("source", self._source_path(run)), opened)
 
-    def keep_source(self, run: Run) -> None:
-        """Write down what of a source has been made, for other processes and later runs."""
-        source = self.source(run)
-        if source is None or _is_file(run.source):
+    @contextmanager
+    def preparing(self, run: Run) -> Iterator[None]:
+        """Of processes that are about to make the same of a source, one makes it and the others
+        wait for it."""
+        if self.source_hash(run) is None or _is_file(run.source):
+            yield
             return
-        path, held = self._source_path(run), ("held", id(source))
-        if self._opened.get(held) != sorted(source.tensors) or not path.exists():
-            self._opened[held] = sorted(source.tensors)
-            source.save(path)
+        path = self._source_path(run)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix("." + "-".join(run.composition.needs) + ".lock")):
+            yield
+            source, held = self.source(run), ("held", path)
+            if source is not None and self._opened.get(held) != sorted(source.tensors):
+                self._opened[held] = sorted(source.tensors)
+                source.save(path)
 
     def _source_path(self, run: Run) -> Path:
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else None

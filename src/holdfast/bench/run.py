@@ -135,21 +135,21 @@ def _go_on(
 
 def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
     """The adapter at the start of the stream, or as it was after some batches."""
-    model, source = materials.model(run), materials.source(run)
+    model = materials.model(run)
     if snapshot is not None:
-        return holdfast.load(snapshot / "adapter.safetensors", model, source)
-    adapter = holdfast.adapt(
-        model,
-        run.method,
-        source=source,
-        preset=run.preset,
-        seed=run.seed,
-        head=run.head,
-        window=run.sight,
-        precision=run.precision,
-    )
-    materials.keep_source(run)
-    return adapter
+        path = snapshot / "adapter.safetensors"
+        return holdfast.load(path, model, materials.source(run))
+    with materials.preparing(run):
+        return holdfast.adapt(
+            model,
+            run.method,
+            source=materials.source(run),
+            preset=run.preset,
+            seed=run.seed,
+            head=run.head,
+            window=run.sight,
+            precision=run.precision,
+        )
 
 
 def show(

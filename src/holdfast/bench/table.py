@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group
 from rich.table import Table
 from rich.text import Text
 
 from holdfast.bench.names import short
 from holdfast.bench.results import Result, group, spread
 from holdfast.bench.store import RunFolder
-from holdfast.terminal import columns
+from holdfast.terminal import UNBOUNDED, columns
 
 
 def results_table(folders: Iterable[RunFolder]) -> Group:
@@ -26,21 +27,37 @@ def results_table(folders: Iterable[RunFolder]) -> Group:
     )
     return Group(
         Text(heading, style="bold"),
-        domains_table(results),
+        DomainsTable(results),
         Text(""),
         figures_table(results),
     )
 
 
-def domains_table(results: Sequence[Result]) -> Table:
-    """Domains downwards, since methods are fewer; the best of each in bold."""
-    domains = list(dict.fromkeys(name for one in results for name in one.domains))
-    table = columns("domain", *(one.title for one in results))
+@dataclass(frozen=True)
+class DomainsTable:
+    """Methods × domains, as in the paper; turned where that is too wide. The best in bold."""
+
+    results: Sequence[Result]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        domains = list(dict.fromkeys(name for one in self.results for name in one.domains))
+        scores = [[one.accuracy(name) for one in self.results] for name in domains]
+        cells = [emphasised(each) for each in scores]
+        names, titles = [short(name) for name in domains], [one.title for one in self.results]
+        wide = filled("method", names, titles, list(zip(*cells, strict=True)))
+        unbounded = options.update(max_width=UNBOUNDED)
+        fits = console.measure(wide, options=unbounded).maximum <= options.max_width
+        yield wide if fits else filled("domain", titles, names, cells)
+
+
+def filled(
+    corner: str, header: Sequence[str], side: Sequence[str], cells: Sequence[Sequence[Text]]
+) -> Table:
+    table = columns(corner, *header)
     for column in table.columns[1:]:
         column.justify = "right"
-    for domain in domains:
-        scores = [one.accuracy(domain) for one in results]
-        table.add_row(short(domain), *emphasised(scores))
+    for name, row in zip(side, cells, strict=True):
+        table.add_row(Text(name), *row)
     return table
 
 
