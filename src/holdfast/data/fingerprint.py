@@ -49,7 +49,7 @@ def _domains(data: DataSet | Made | Mapping[str, Pool] | Pool) -> Mapping[str, P
         return {name: data[name] for name in (*CORRUPTIONS, CLEAN)}
     if isinstance(data, Mapping):
         return data
-    if hasattr(data, "labels") and hasattr(data, "images"):
+    if isinstance(data, Pool):
         return {"": data}
     raise ValueError(
         f"{type(data).__name__} does not say which domains it has: give a dictionary of them, "

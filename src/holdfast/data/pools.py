@@ -21,6 +21,7 @@ Layer = tuple[str, float]
 """A corruption and its severity."""
 
 
+@runtime_checkable
 class Pool(Protocol):
     """The labelled images of one domain."""
 

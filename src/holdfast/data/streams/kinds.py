@@ -173,13 +173,10 @@ class LabelShift(Ordered):
 @register("noisy")
 @dataclass(frozen=True)
 class Noisy(Ordered):
-    """As many images of no class among the others, not scored (Gong et al. 2023, SoTTA).
+    """As many intruders among the images, not scored (Gong et al. 2023, SoTTA)."""
 
-    SoTTA's attack is not offered: it is made against the model, which a stream does not know.
-    """
-
-    kind: Literal["uniform", "other"] = setting(
-        "uniform", "noise, or the images given as `intruders`"
+    kind: Literal["uniform", "other", "attack"] = setting(
+        "uniform", "noise, or what is given as `intruders`: images of no class, adversarial images"
     )
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
@@ -195,12 +192,19 @@ class Noisy(Ordered):
     def _pool(self, view: View, origin: Origin, size: int) -> Pool:
         if self.kind == "uniform":
             return Uniform(size, view.pool(origin))
-        if view.intruders is None:
+        given = view.intruders_of(origin.domain)
+        if given is None and self.kind == "attack":
+            raise ValueError(
+                "noisy(kind=attack) mixes in images made against the model, which a stream does "
+                "not know: pass them as over(data, intruders=Attacked(data, model)), from "
+                "holdfast.data.attack, or take kind=uniform."
+            )
+        if given is None:
             raise ValueError(
                 "noisy(kind=other) mixes in images of another set: pass them as "
                 "over(data, intruders=pool), or take kind=uniform."
             )
-        return view.intruders
+        return given
 
 
 @register("endless")

@@ -45,10 +45,11 @@ class Stream(Settled, ABC):
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         """The stream's parts, in order: each is drawn by itself."""
 
-    def over(self, data: Data, *, seed: int = 0, intruders: Pool | None = None) -> Flow:
+    def over(self, data: Data, *, seed: int = 0, intruders: Pool | Data | None = None) -> Flow:
         """The stream over a data set; `seed` decides every draw.
 
-        `intruders` are the out-of-set images of a noisy stream.
+        `intruders` are the out-of-set images of a noisy stream: the same for all domains, or a
+        data set with some for each.
         """
         from holdfast.data.streams.flow import Flow
         from holdfast.data.streams.view import View

@@ -36,7 +36,7 @@ class Origin:
 class View:
     """A data set as a stream sees it."""
 
-    def __init__(self, data: Data, limit: int, intruders: Pool | None):
+    def __init__(self, data: Data, limit: int, intruders: Pool | Data | None):
         self.data = data
         self.limit = limit
         self.intruders = intruders
@@ -63,6 +63,19 @@ class View:
                 "has one severity only: use holdfast.data.pools.Made(clean images)."
             )
         return self.data.at(*origin.layers)
+
+    def intruders_of(self, domain: str) -> Pool | None:
+        """Those that were given for a domain, if any were."""
+        if self.intruders is None or isinstance(self.intruders, Pool):
+            return self.intruders
+        try:
+            found: Pool = self.intruders[domain]
+        except KeyError as error:
+            raise ValueError(
+                f"The intruders have none for {domain} ({error.args[0]}): give a data set with the "
+                "stream's domains, or one set of images for all."
+            ) from error
+        return found
 
     def _hint(self, origin: Origin) -> str:
         """The nearest of the data set's names, as far as it says them, and of the orders'."""
