@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.bench.experiments import Experiment, Line
-from holdfast.bench.materials import SOURCES
+from holdfast.bench.materials import MODELS, SOURCES
 from holdfast.bench.measures import Finished
 from holdfast.bench.plan import Run
 from holdfast.bench.published import Benchmark, PublishedRow, published
@@ -25,20 +25,23 @@ CONTROL = Line("Source", "frozen")
 TOLERANCE = 0.1
 
 
+def in_protocol(experiment: Experiment, line: Line) -> bool:
+    """Whether a line keeps to the batch size of the paper's tables."""
+    return line.batch in (None, experiment.benchmark.batch_size)
+
+
 def published_row(experiment: Experiment, line: Line) -> PublishedRow | None:
-    """What the paper's tables say of a line: in the experiment's own table, or in another on the
-    same benchmark and stream."""
-    benchmark = experiment.benchmark
-    if line.batch not in (None, benchmark.batch_size):
+    """What the paper says of a line, in any table on the same benchmark and stream: where several
+    have it, they agree."""
+    if not in_protocol(experiment, line):
         return None
-    tables = [
+    tables = (
         table
         for table in published().values()
         if table.of_paper
-        and table.benchmark.preset == benchmark.preset
+        and table.benchmark == experiment.benchmark
         and table.stream == experiment.stream
-    ]
-    tables.sort(key=lambda table: table.id != experiment.published)
+    )
     return next((row for table in tables if (row := table.row(line.method))), None)
 
 
@@ -50,8 +53,8 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     if run.data != benchmark.data:
         found.append(f"the data is {run.data}, not {benchmark.data}")
     if network(run) != benchmark.network:
-        model = run.model or "the one that comes with the data"
-        found.append(f"the model is {model}, not {benchmark.network} ({benchmark.weights})")
+        paper_s = f"{benchmark.network} ({benchmark.weights})"
+        found.append(f"the model is {model_name(run)}, not {paper_s}")
     if run.severity != benchmark.severity:
         found.append(f"severity is {run.severity}, not {benchmark.severity}")
     if stream.limit and stream.limit < benchmark.images:
@@ -72,9 +75,13 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     return found
 
 
+def model_name(run: Run) -> str:
+    return run.model or MODELS.get(run.data, "none")
+
+
 def network(run: Run) -> str | None:
     """The architecture, where the model's name tells it."""
-    first, _, rest = (run.model or "").partition(":")
+    first, _, rest = model_name(run).partition(":")
     if first in NETWORKS:
         return first
     if first == "torchvision":
@@ -83,7 +90,7 @@ def network(run: Run) -> str | None:
 
 
 def differences(experiment: Experiment, runs: Iterable[Finished]) -> tuple[str, ...]:
-    """What keeps finished runs from standing beside the published numbers; empty: nothing."""
+    """What keeps finished runs from standing beside the paper's; empty: nothing."""
     finished = list(runs)
     found = [text for one in finished for text in _differences(experiment, one)]
     if not found:

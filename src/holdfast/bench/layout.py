@@ -14,7 +14,7 @@ from rich.text import Text
 
 from holdfast.bench.comparable import TOLERANCE
 from holdfast.bench.experiments import Experiment, experiments
-from holdfast.bench.measures import SIXTEEN
+from holdfast.bench.measures import FIFTEEN, SIXTEEN
 from holdfast.bench.names import short
 from holdfast.bench.paper import Answer, Change, Grid, Number, Row
 from holdfast.terminal import columns
@@ -51,10 +51,10 @@ def blocks(answer: Answer) -> list[Block]:
     ]
     for grid in answer.grids:
         found.append(_sheet(grid, experiment.rows, beside))
-        found += [sheet for sheet in [_changes(grid)] if sheet.rows]
+        found += [sheet for sheet in [_changes(grid, experiment.rows)] if sheet.rows]
     found += [*_verdicts(answer), *_comparison(answer, beside)]
     if experiment.finding:
-        found.append(f"The paper finds: {experiment.finding}")
+        found.append(f"The paper finds, on {experiment.benchmark.data}: {experiment.finding}")
     if any("Ours" in line.label for line in experiment.lines):
         found.append("Ours is the paper's name for debias.")
     if experiment.note:
@@ -85,7 +85,10 @@ def _sheet(grid: Grid, rows: str, beside: bool) -> Sheet:
 def _published_sheet(grid: Grid, rows: str) -> Sheet:
     names = [name for name in grid.columns if any(name in row.cells for row in grid.published)]
     found = tuple(_texts(grid, names, row.label, row) for row in grid.published)
-    return Sheet(f"Published: {grid.measure.title}", (rows, *map(short, names)), found)
+    title = f"Published: {grid.measure.title}"
+    if FIFTEEN in names:
+        title += f" ({FIFTEEN} is not printed, but follows from the row)"
+    return Sheet(title, (rows, *map(short, names)), found)
 
 
 def _texts(grid: Grid, names: Sequence[str], label: str, row: Row) -> tuple[str, ...]:
@@ -102,7 +105,7 @@ def _number(grid: Grid, name: str, number: Number | None, sign: str = "") -> str
     return f"{text} ± {number.std:.{digits}f}" if shown else text
 
 
-def _changes(grid: Grid) -> Sheet:
+def _changes(grid: Grid, rows: str) -> Sheet:
     """What plug-ins add to their hosts, here and in the paper."""
     ours = grid.changes
     papers = {change.label: change for change in grid.published_changes}
@@ -123,14 +126,18 @@ def _changes(grid: Grid) -> Sheet:
         cells = {} if paper is None else paper.cells
         found.append(
             (
-                f"{change.label} − {change.host}",
+                f"{_named(change.label, rows)} − {change.host}",
                 *(_number(grid, name, change.cells.get(name), "+") for name in here),
                 *([_count(change)] if counted else []),
                 *(_number(grid, name, cells.get(name), "+") for name in there),
                 *([_count(paper)] if paper_counted else []),
             )
         )
-    return Sheet("Change over the host", header, tuple(found) if here else ())
+    return Sheet("Change over the host", header, tuple(found) if here or counted else ())
+
+
+def _named(label: str, rows: str) -> str:
+    return label if rows == "method" else f"{rows} = {label}"
 
 
 def _count(change: Change | None) -> str:
@@ -144,58 +151,68 @@ def _verdicts(answer: Answer) -> Iterator[str]:
             continue
         if SIXTEEN not in grid.columns:  # by batch size
             for change in grid.changes:
-                better = [name for name, cell in change.cells.items() if cell.value > 0]
-                where = f"at batch size {', '.join(better)}" if better else "at no batch size"
-                yield f"Here {change.label} is above {change.host} {where}."
+                above = [name for name, cell in change.cells.items() if cell.value > 0]
+                below = [name for name in change.cells if name not in above]
+                yield (
+                    f"{change.label} is above {change.host} at batch size "
+                    f"{', '.join(above) or 'none'}, and not at {', '.join(below) or 'none'}."
+                )
             continue
         changes = [change for change in grid.changes if SIXTEEN in change.cells]
-        yield from _helped(grid, changes)
-        hosts = {change.host for change in changes}
-        rows = [row for row in grid.rows if row.label not in hosts]
-        if answer.experiment.rows != "method" and len(rows) > 1:
-            yield _best(answer, grid, hosts)
+        rows = answer.experiment.rows
+        if changes:
+            yield _helped(grid, changes, rows)
+        if rows != "method":
+            yield from _best(grid, {change.host for change in changes}, rows)
 
 
-def _helped(grid: Grid, changes: Sequence[Change]) -> Iterator[str]:
-    if not changes:
-        return
-    gains = {change: change.cells[SIXTEEN].value for change in changes}
-    worse = [change for change, gain in gains.items() if gain <= 0]
+def _helped(grid: Grid, changes: Sequence[Change], rows: str) -> str:
+    worse = [change for change in changes if change.cells[SIXTEEN].value <= 0]
     count = f"{len(changes) - len(worse)} of {len(changes)}"
-    text = f"Here what is added raises the mean over 16 domains in {count} rows"
+    text = f"What is added raises the mean over 16 domains in {count} cases here"
     if worse:
+        gains = (_number(grid, SIXTEEN, one.cells[SIXTEEN], "+") for one in worse)
         named = (
-            f"{one.label} ({_number(grid, SIXTEEN, one.cells[SIXTEEN], '+')})" for one in worse
+            f"{_named(one.label, rows)} ({gain})" for one, gain in zip(worse, gains, strict=True)
         )
         text += f"; it does not help in {', '.join(named)}"
-    yield text + "."
+    return text + "."
 
 
-def _best(answer: Answer, grid: Grid, hosts: set[str]) -> str:
+def _best(grid: Grid, hosts: set[str], what: str) -> Iterator[str]:
+    """The best value of a sweep, or those that cannot be told from it in print."""
+
     def best(rows: Iterable[Row]) -> str:
-        known = [row for row in rows if row.label not in hosts and SIXTEEN in row.cells]
-        top = max(known, key=lambda row: row.cells[SIXTEEN].value)
-        return f"{top.label} ({_number(grid, SIXTEEN, top.cells[SIXTEEN])})"
+        known = {
+            row.label: _number(grid, SIXTEEN, row.cells[SIXTEEN])
+            for row in sorted(rows, key=lambda row: -row.cells[SIXTEEN].value)
+        }
+        top = next(iter(known.values()))
+        return f"{', '.join(label for label, text in known.items() if text == top)} ({top})"
 
-    text = f"Best {answer.experiment.rows} here: {best(grid.rows)}"
-    swept = [row for row in grid.published if row.label not in hosts and SIXTEEN in row.cells]
-    return text + (f"; in the paper: {best(swept)}." if len(swept) > 1 else ".")
+    ours, papers = (
+        [row for row in rows if row.label not in hosts and SIXTEEN in row.cells]
+        for rows in (grid.rows, grid.published)
+    )
+    if ours:
+        in_paper = f"; in the paper: {best(papers)}" if len(papers) > 1 else ""
+        yield f"Best {what} here: {best(ours)}{in_paper}."
 
 
 def _comparison(answer: Answer, beside: bool) -> Iterator[Block]:
-    if not answer.has_published:
-        yield "The paper prints no numbers of this figure to compare with."
-    elif beside:
-        runs = answer.experiment.benchmark.runs
-        yield (
-            "Published numbers stand under ours: data, model and protocol are the same, and the "
-            f"model that never adapts is within {TOLERANCE:g} points of the paper's Source row in "
-            f"every domain. The paper's are means of {runs} runs; ours of seeds "
-            f"{answer.facts['seeds']}."
-        )
+    prints = "" if answer.has_published else " Of this figure it prints no numbers."
+    if answer.differences:
+        apart = "" if prints else " The published numbers stand apart, for the pattern alone."
+        reasons = "; ".join(answer.differences)
+        yield f"NOT COMPARABLE with the paper: {reasons}.{prints}{apart}"
     else:
-        yield f"NOT COMPARABLE with the published numbers: {'; '.join(answer.differences)}."
-        yield "They stand apart, for the pattern alone."
+        yield (
+            "Comparable with the paper: data, model and protocol are the same, and the model that "
+            f"never adapts is within {TOLERANCE:g} points of its Source row in every domain. The "
+            f"paper has means of {answer.experiment.benchmark.runs} runs; here seeds are "
+            f"{answer.facts['seeds']}.{prints}"
+        )
+    if not beside:
         for grid in answer.grids:
             if grid.published:
                 yield _published_sheet(grid, answer.experiment.rows)
@@ -213,16 +230,18 @@ class Page:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
+        before: Block = ""
         for block in blocks(self.answer):
+            if isinstance(block, Sheet) or isinstance(before, Sheet):
+                yield Text("")
             if isinstance(block, Heading):
                 yield Text(block.text, style="bold")
             elif isinstance(block, Sheet):
-                yield Text(f"\n{block.title}", style="bold")
+                yield Text(block.title, style="bold")
                 yield from (_table(band) for band in fold(block, options.max_width))
-                yield Text("")
             else:
-                warns = block.startswith("NOT COMPARABLE")
-                yield Text(block, style="yellow" if warns else "")
+                yield Text(block, style="yellow" if block.startswith("NOT") else "")
+            before = block
 
 
 def fold(sheet: Sheet, width: int) -> list[Sheet]:

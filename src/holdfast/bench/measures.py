@@ -112,7 +112,7 @@ def _printed_mean(row: PublishedRow) -> dict[str, float]:
 def _time(run: Finished) -> dict[str, float]:
     """The mean over a domain's batches, as the paper takes it, and what one slow batch cannot
     move."""
-    taken = run.folder.rows.filter(~pl.col("missed")).select("domain", 1000 * pl.col("time"))
+    taken = run.folder.rows.filter(~pl.col("missed")).select("domain", pl.col("time") * 1000)
     found = taken.group_by("domain", maintain_order=True).mean()
     return {
         **dict(zip(found["domain"], found["time"], strict=True)),
@@ -130,8 +130,12 @@ def _geometry(name: str, run: Finished) -> dict[str, float]:
     return _with_mean({domain: math.nan if v is None else v for domain, v in pairs})
 
 
-def _of_domains(name: str, run: Finished) -> dict[str, float]:
-    return _with_mean(run.by_domain(name))
+def _entropy(run: Finished) -> dict[str, float]:
+    return _with_mean(run.by_domain("entropy"))
+
+
+def _bias(run: Finished) -> dict[str, float]:
+    return _with_mean({name: 100 * value for name, value in run.by_domain("bias").items()})
 
 
 def _with_mean(values: Mapping[str, float]) -> dict[str, float]:
@@ -178,7 +182,7 @@ def _predicted(run: Finished) -> dict[str, float]:
         **{name: ranked[round(share * (len(ranked) - 1))] for name, share in RANKS.items()},
         "least": ranked[-1],
         "never": float((total.predicted == 0).sum()),
-        "bias": total.bias,
+        "bias": 100 * total.bias,
     }
 
 
@@ -193,6 +197,7 @@ def _never(run: Finished) -> dict[str, float]:
 
 MEAN = ("mean",)
 CLASS = "as a multiple of the average number of images of a class"
+BIAS = "the share of predictions to change for each class to come as often as it is there, %"
 MEASURES = {
     "accuracy": Measure(
         "Accuracy, %", _accuracy, (SIXTEEN, FIFTEEN), printed=_printed_accuracy, gains=True
@@ -222,7 +227,7 @@ MEASURES = {
     "to target": Measure(
         "Cosine of P^t and P^t*", partial(_geometry, "similarity_target"), MEAN, 3
     ),
-    "entropy": Measure("Mean entropy, nats", partial(_of_domains, "entropy"), MEAN, 3),
+    "entropy": Measure("Mean entropy, nats", _entropy, MEAN, 3),
     "ece": Measure(
         "Expected calibration error, and what it is made of, %",
         _ece,
@@ -239,8 +244,7 @@ MEASURES = {
     ),
     "predicted": Measure(
         f"How often classes are predicted, from the most often on, {CLASS}; how many never are; "
-        "and bias, the share of predictions to change for each class to come as often as it is "
-        "there",
+        f"and bias, {BIAS}",
         _predicted,
         (*RANKS, "least", "never", "bias"),
     ),
@@ -248,10 +252,9 @@ MEASURES = {
         "Share of predictions in bins of confidence, %", _confidence, ("above 0.95",), 1
     ),
     "bias": Measure(
-        "Bias: the share of predictions to change for each class to come as often as it is there",
-        partial(_of_domains, "bias"),
+        f"Bias, {BIAS}",
+        _bias,
         MEAN,
-        3,
     ),
     "favourite": Measure(f"How often the favourite class is predicted, {CLASS}", _favourite, MEAN),
     "never": Measure("How many classes are never predicted", _never, MEAN, 1),

@@ -1,0 +1,73 @@
+"""`holdfast paper list` and `holdfast paper ID`: the paper's experiments."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.bench.cli import Setup, conclude, finished, perform_watched
+from holdfast.bench.experiments import Line, experiments, find_experiment
+from holdfast.bench.layout import Page, markdown
+from holdfast.bench.paper import chosen, evaluate, plans
+from holdfast.bench.store import RunFolder
+from holdfast.terminal import columns, show
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Run an experiment of the paper, and show its table: ours, and the published one."""
+
+    id: tyro.conf.Positional[str]
+    """An experiment, such as table-imagenet; or list, which shows them all."""
+    setup: Setup = Setup()
+    method: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
+    ] = ()
+    """Only these of its methods; once for each. By itself, all."""
+    preset: str | None = None
+    """cifar100-c or imagenet-c; by itself, that of the data, else that of the experiment."""
+    jobs: int = 1
+    """Runs at a time."""
+    markdown: Path | None = None
+    """A file to write the table into as well."""
+
+    def run(self) -> None:
+        if self.id == "list":
+            show(list_table())
+            return
+        experiment = find_experiment(self.id)
+        if self.method:
+            experiment = chosen(experiment, self.method)
+        if self.jobs > 1 and "time" in experiment.measures:
+            raise ValueError(f"{self.id} takes the time: leave out --jobs, since runs disturb it.")
+        setup = self.setup.shared_by(self.jobs)
+        planned = plans(experiment, setup, self.preset)
+        outcomes = perform_watched([run for _, run in planned], setup, self.jobs)
+        finished(outcomes)  # none is an error
+        found: dict[Line, list[RunFolder]] = {}
+        for (line, _), outcome in zip(planned, outcomes, strict=True):
+            if outcome.folder is not None:
+                found.setdefault(line, []).append(outcome.folder)
+        answer = evaluate(experiment, found)
+        show(Page(answer))
+        if self.markdown is not None:
+            self.markdown.parent.mkdir(parents=True, exist_ok=True)
+            command = shlex.join(["holdfast", *sys.argv[1:]])
+            text = f"{markdown(answer)}\nMade with `{command}`.\n"
+            self.markdown.write_text(text, encoding="utf-8")
+        conclude(outcomes, setup)
+
+
+def list_table() -> Table:
+    table = columns("id", "in the paper", "runs", "what it asks")
+    for one in experiments().values():
+        runs = str(len(one.lines) * len(one.streams))
+        table.add_row(one.id, one.where, runs, Text(one.asks))
+    return table
