@@ -195,6 +195,19 @@ def test_folders_are_in_imagenet_cs_layout(folder, tmp_path, capsys):
         assert picture.size == (64, 64) and picture.quantization[0][0] == 5  # quality 85
 
 
+def test_some_classes_of_a_folder(folder, tmp_path, capsys):
+    names = tmp_path / "names.txt"
+    command = ["data", "make", str(folder), str(tmp_path / "out"), "--classes", str(names)]
+    command += ["--corruptions", "contrast", "--severities", "5", "--size", "32", "--workers", "0"]
+    names.write_text("cats\nbirds\n")
+    assert main(command) == 2
+    assert f"There is no folder {folder / 'birds'}" in capsys.readouterr().err
+    names.write_text("cats\n")
+    assert main(command) == 0
+    made = contents(tmp_path / "out").keys() - {"holdfast.json"}
+    assert made == {"contrast/5/cats/1.JPEG", "contrast/5/cats/2.png.JPEG"}
+
+
 def test_other_settings_do_not_go_on_with_a_copy(npz, tmp_path, capsys):
     out = tmp_path / "out"
     make(read_npz(npz), out, corruptions=["contrast"], workers=0)

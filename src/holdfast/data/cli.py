@@ -63,8 +63,8 @@ class Make:
     """Write a corrupted copy of a clean set; repeat the command to go on after an interruption."""
 
     clean: tyro.conf.Positional[str]
-    """cifar10, cifar100, imagenet, a folder with a folder for each class, or an .npz file with
-    `images` and `labels`."""
+    """cifar10, cifar100, imagenet, glyphs, a folder with a folder for each class, or an .npz file
+    with `images` and `labels`."""
     out: tyro.conf.Positional[Path]
     """Folder to write into."""
     root: Path | None = None
@@ -78,6 +78,8 @@ class Make:
     seed: int = 0
     images: Path | None = None
     """A file that names some of a folder's images, one class/file a line."""
+    classes: Path | None = None
+    """A file that names a folder's classes in order, one a line."""
     size: int = 224
     """Side that images of a folder are cropped to."""
     frost: Path | None = None
@@ -86,7 +88,9 @@ class Make:
     """Processes; by itself, one for each core."""
 
     def run(self) -> None:
-        clean = open_clean(self.clean, self.root, images=self.images, size=self.size)
+        clean = open_clean(
+            self.clean, self.root, images=self.images, classes=self.classes, size=self.size
+        )
         made = make(
             clean,
             self.out,
