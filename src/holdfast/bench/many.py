@@ -1,0 +1,228 @@
+"""Many runs: in this process, or each in one of its own.
+
+A run that fails is noted, and the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+from holdfast.bench.materials import Materials
+from holdfast.bench.metrics import Recorder
+from holdfast.bench.plan import Run
+from holdfast.bench.run import SNAPSHOT_SECONDS, Watcher, perform
+from holdfast.bench.seen import Seen
+from holdfast.bench.stopping import stoppable
+from holdfast.bench.store import RunFolder
+
+# What a user, the data or the machine may cause; anything else is a fault of ours.
+FAILURES = (ValueError, OSError, RuntimeError)
+
+# Seconds between two pieces of news of a run, and between two looks at whether to stop.
+NEWS_SECONDS = 0.2
+LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: in a folder, or with an error."""
+
+    run: Run
+    folder: RunFolder | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, its mean accuracy so far, and the process that does it."""
+
+    done: int
+    batches: int
+    accuracy: float
+    pid: int
+
+
+# Hears of a run, by its number in the list.
+Tell = Callable[[int, Progress | Outcome], None]
+
+
+def nobody(number: int, news: Progress | Outcome) -> None:
+    """Hears nothing."""
+
+
+def perform_all(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    resume: bool = True,
+    every: float = SNAPSHOT_SECONDS,
+    jobs: int = 1,
+    tell: Tell = nobody,
+    watcher: Watcher | None = None,
+) -> list[Outcome]:
+    """Do the runs, `jobs` at a time. A `watcher` sees every batch, where they go on one by one."""
+    if jobs > 1 and len(runs) > 1:
+        return _in_processes(runs, out, resume, every, jobs, tell)
+    materials = Materials(out / "cache")
+    outcomes = []
+    for number, run in enumerate(runs):
+        looks_on = watcher or Reporter(partial(tell, number))
+        outcomes.append(attempt(run, materials, out, looks_on, resume=resume, every=every))
+        tell(number, outcomes[-1])
+    return outcomes
+
+
+def attempt(
+    run: Run, materials: Materials, out: Path, watcher: Watcher, *, resume: bool, every: float
+) -> Outcome:
+    """A run, or why there is none."""
+    try:
+        folder = perform(run, materials, out, resume=resume, watcher=watcher, every=every)
+    except FAILURES as error:
+        return Outcome(run, error=" ".join(str(error).split()) or type(error).__name__)
+    return Outcome(run, folder)
+
+
+class Reporter:
+    """A watcher that tells how far a run is, and not too often."""
+
+    def __init__(self, tell: Callable[[Progress], None]):
+        self._tell = tell
+        self._told = -math.inf
+
+    def begins(self, run: Run, recorder: Recorder, batches: int) -> None:
+        self._recorder, self._batches = recorder, batches
+        self._report()
+
+    def sees(self, seen: Seen) -> None:
+        if time.monotonic() - self._told >= NEWS_SECONDS:
+            self._report()
+
+    def ends(self, folder: RunFolder, recorder: Recorder) -> None:
+        self._report()
+
+    def _report(self) -> None:
+        at = self._recorder
+        self._tell(Progress(at.batches, self._batches, at.mean_accuracy, os.getpid()))
+        self._told = time.monotonic()
+
+
+def _in_processes(
+    runs: Sequence[Run], out: Path, resume: bool, every: float, jobs: int, tell: Tell
+) -> list[Outcome]:
+    """A fresh process for each run: one that dies takes no other with it."""
+    outcomes: dict[int, Outcome] = {}
+    waiting = deque(enumerate(runs))
+    going: dict[Any, tuple[int, Any]] = {}
+    with stoppable() as stop:
+        try:
+            while going or (waiting and not stop.asked):
+                while waiting and len(going) < jobs and not stop.asked:
+                    number, run = waiting.popleft()
+                    ears, process = _start(run, out, resume, every)
+                    going[ears] = number, process
+                for heard in connection.wait(list(going), LOOK_SECONDS):
+                    number, process = going[heard]
+                    news = _hear(heard)
+                    if news is None:
+                        del going[heard]
+                        process.join()
+                        if number in outcomes:
+                            continue
+                        news = Outcome(runs[number], error=_death(process.exitcode))
+                    if isinstance(news, Outcome):
+                        outcomes[number] = news
+                        if stop.asked and news.error:
+                            continue  # it was stopped, and has not failed
+                    tell(number, news)
+                if stop.asked and jobs:
+                    jobs = 0  # no more of them; and each is asked once
+                    for _, process in going.values():
+                        process.terminate()
+        finally:
+            for _, process in going.values():
+                process.kill()
+                process.join()
+    if stop.asked:
+        raise KeyboardInterrupt
+    return [outcomes[number] for number in range(len(runs))]
+
+
+def _start(run: Run, out: Path, resume: bool, every: float) -> tuple[Any, Any]:
+    """What is heard of a process, and the process."""
+    context = get_context("spawn")  # torch's threads do not survive a fork
+    ears, mouth = context.Pipe(duplex=False)
+    # No daemon, since those may have no processes to read images ahead.
+    process = context.Process(target=_work, args=(mouth, run, out, resume, every))
+    with _deaf():
+        process.start()
+    mouth.close()
+    return ears, process
+
+
+def _hear(ears: Any) -> Progress | Outcome | None:
+    """None: the process is at its end."""
+    try:
+        news: Progress | Outcome = ears.recv()
+        return news
+    except (EOFError, OSError):
+        ears.close()
+        return None
+
+
+def _work(mouth: Any, run: Run, out: Path, resume: bool, every: float) -> None:
+    """What a process does: one run."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # Ctrl-C is for the parent to hear, which then asks each to stop, once
+    threading.Thread(target=_follow_parent, daemon=True).start()
+
+    def tell(news: Progress | Outcome) -> None:
+        with suppress(OSError):  # the parent is gone
+            mouth.send(news)
+
+    try:
+        materials = Materials(out / "cache")
+        tell(attempt(run, materials, out, Reporter(tell), resume=resume, every=every))
+    except KeyboardInterrupt:
+        tell(Outcome(run, error="It was stopped. Repeat the command to go on with it."))
+
+
+def _follow_parent() -> None:
+    """Without the parent nobody waits for the run: it stops as if asked to."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """A process that is started in here does not hear Ctrl-C until it listens."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _death(code: int) -> str:
+    if code >= 0:
+        return f"Its process ended with exit code {code}."
+    name = signal.Signals(-code).name
+    cause = ", as when memory runs out" if name == "SIGKILL" else ""
+    return f"Its process was killed, by {name}{cause}. Repeat the command to go on with it."

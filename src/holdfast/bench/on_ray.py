@@ -1,0 +1,128 @@
+"""Runs on a Ray cluster: each is a task, and goes on from its snapshot where its worker dies.
+
+All machines of the cluster share the folder of the runs, that of the data, and the one in which
+the sweep is started.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from holdfast.bench.many import LOOK_SECONDS, Outcome, Progress, Reporter, Tell, attempt, nobody
+from holdfast.bench.materials import Materials
+from holdfast.bench.plan import Run
+from holdfast.bench.run import SNAPSHOT_SECONDS
+
+# How often a run's worker may die before the run counts as failed.
+RETRIES = 3
+
+# Seconds for runs that were asked to stop to reach the end of their batch.
+PATIENCE = 60.0
+
+# Nothing is told of its use, and it is silent on what it does not do to a GPU.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+# A cluster of this machine alone; only short messages go through its store.
+LOCAL = {"include_dashboard": False, "object_store_memory": 100_000_000}
+
+
+def perform_on_ray(
+    runs: Sequence[Run],
+    out: Path,
+    *,
+    address: str = "local",
+    every: float = SNAPSHOT_SECONDS,
+    tell: Tell = nobody,
+    cores: int | None = None,
+) -> list[Outcome]:
+    """Do the runs on a cluster: `auto` is one that this machine is part of, ray://HOST:PORT one
+    elsewhere, `local` one of this machine alone, with that many cores, for as long as it takes."""
+    outcomes: dict[int, Outcome] = {}
+    with _cluster(address, cores) as ray:
+        _check_room(ray, runs)
+        queues = import_module("ray.util.queue")
+        news = queues.Queue(actor_options={"num_cpus": 0})
+        going = {}
+        for number, run in enumerate(runs):
+            gpus = 1 if run.device.startswith("cuda") else 0
+            task = ray.remote(num_cpus=run.threads, num_gpus=gpus, max_retries=RETRIES)(_work)
+            going[task.remote(number, run, out.resolve(), every, Path.cwd(), news)] = number
+        try:
+            while going:
+                done, _ = ray.wait(list(going), num_returns=1, timeout=LOOK_SECONDS)
+                with suppress(queues.Empty):
+                    while True:
+                        tell(*news.get_nowait())
+                for reference in done:
+                    number = going.pop(reference)
+                    try:
+                        outcomes[number] = ray.get(reference)
+                    except Exception as error:  # Ray's own, for a worker that died again and again
+                        outcomes[number] = Outcome(runs[number], error=" ".join(str(error).split()))
+                    tell(number, outcomes[number])
+        except KeyboardInterrupt:
+            for reference in going:
+                ray.cancel(reference)
+            ray.wait(list(going), num_returns=len(going), timeout=PATIENCE)
+            raise
+    return [outcomes[number] for number in range(len(runs))]
+
+
+@contextmanager
+def _cluster(address: str, cores: int | None) -> Iterator[Any]:
+    """Ray, connected."""
+    os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+    try:
+        ray = import_module("ray")
+    except ImportError:
+        raise ValueError(
+            "Ray is not installed: pip install 'holdfast[ray]', or leave out --engine ray."
+        ) from None
+    local = {**LOCAL, "num_cpus": cores} if address == "local" else {}
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ValueError(f"There is no Ray cluster at {address!r}: {error}") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_room(ray: Any, runs: Sequence[Run]) -> None:
+    """A task that fits no machine would wait for ever."""
+    cores = max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
+    most = max(run.threads for run in runs)
+    if most > cores:
+        raise ValueError(
+            f"A run takes {most} threads, and no machine of the cluster has more than {cores:.0f} "
+            "cores: lower --threads."
+        )
+
+
+def _work(number: int, run: Run, out: Path, every: float, folder: Path, news: Any) -> Outcome:
+    """What a worker does: one run."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        return Outcome(run, error=f"On {platform.node()}, where all folders have to be: {error}")
+
+    def tell(progress: Progress) -> None:
+        with suppress(Exception):  # a run does not depend on who hears of it
+            news.put_nowait((number, progress))
+
+    return attempt(run, _materials(out), out, Reporter(tell), resume=True, every=every)
+
+
+@cache
+def _materials(out: Path) -> Materials:
+    """A worker does one run after the other."""
+    return Materials(out / "cache")

@@ -1,0 +1,176 @@
+"""`holdfast sweep`: many runs in one command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.bench.cli import METHODS, Setup
+from holdfast.bench.many import Outcome, perform_all
+from holdfast.bench.on_ray import perform_on_ray
+from holdfast.bench.plan import Run
+from holdfast.bench.results import Result, spread
+from holdfast.bench.roster import Roster, labels
+from holdfast.bench.store import RunFolder
+from holdfast.bench.sweep import CHOSEN, Point, expand, read_sweep
+from holdfast.spec import methods
+from holdfast.terminal import columns, show
+
+# What of a set-up is no part of a run.
+ASIDE = ("out", "resume", "snapshot")
+
+Many = tyro.conf.UseAppendAction[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Many runs: methods × settings × seeds × orders, as many at a time as there are cores.
+
+    Repeat the command to go on with what was stopped; what is finished is not run again.
+    """
+
+    file: tyro.conf.Positional[Path | None] = None
+    """A TOML file. Its keys are the options of `run`, orders, lr and a table grid; any value may
+    be a list. What is given on the command line replaces what the file says."""
+    setup: Setup = Setup()
+    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    """As in eata, or eata+debias; once for each."""
+    stream: Many = ()
+    """continual, correlated(gamma=0.1), …; once for each."""
+    preset: Many = ()
+    """cifar100-c, imagenet-c or none; once for each."""
+    grid: Many = ()
+    """Values of a method's setting, as in debias.alpha=0.9,0.99, or of an option, as in
+    batch=16,64; once for each."""
+    orders: int | None = None
+    """How many random orders of the domains."""
+    lr: bool = False
+    """Learning rates from a tenth of a method's own to ten times it; by itself, of every method
+    that learns."""
+    jobs: int | None = None
+    """Runs at a time; by itself, one for each core, or on a GPU one."""
+    engine: Literal["processes", "ray"] = "processes"
+    """Processes of this machine, or a Ray cluster."""
+    address: str = "local"
+    """Of the cluster: auto, ray://HOST:PORT, or local, which is this machine by itself."""
+    dry_run: bool = False
+    """List the runs, and do none."""
+
+    def run(self) -> None:
+        given = self.given()
+        points = expand(given)
+        runs = [point.run for point in points]
+        names = labels(runs)
+        print(f"{len(runs)} runs", flush=True)
+        if self.dry_run:
+            print("\n".join(names))
+            return
+        outcomes = self.perform(runs, self.at_a_time(given))
+        show(sweep_table(points, outcomes))
+        if any("lr" in point.at for point in points):
+            print("Which learning rate is best is known from the stream's labels alone.")
+        failed = [(name, one.error) for name, one in zip(names, outcomes, strict=True) if one.error]
+        for name, error in failed:
+            print(f"Failed: {name}: {error}")
+        print(f"Runs: {self.setup.out}")
+        if failed:
+            raise SystemExit(1)
+
+    def perform(self, runs: Sequence[Run], jobs: int) -> list[Outcome]:
+        out, every = self.setup.out, self.setup.snapshot
+        with Roster(runs) as roster:
+            try:
+                if self.engine == "ray":
+                    return perform_on_ray(
+                        runs, out, address=self.address, every=every, tell=roster, cores=self.jobs
+                    )
+                return perform_all(runs, out, every=every, jobs=jobs, tell=roster)
+            except KeyboardInterrupt:
+                count = f"{roster.finished} of {len(runs)} runs are finished"
+                print(f"holdfast: {count}. Repeat the command to go on.", file=sys.stderr)
+                raise
+
+    def at_a_time(self, given: dict[str, Any]) -> int:
+        """How many runs go on at once; on a GPU they would have to share its memory."""
+        if self.jobs is not None:
+            return self.jobs
+        return 1 if "cuda" in str(given["device"]) else os.cpu_count() or 1
+
+    def given(self) -> dict[str, Any]:
+        """What `expand` takes: the file, and over it the command line."""
+        written = {} if self.file is None else read_sweep(self.file)
+        usual = Setup()
+        names = [one.name for one in fields(Setup) if one.name not in ASIDE]
+        told = {name: getattr(self.setup, name) for name in names}
+        told = {name: value for name, value in told.items() if value != getattr(usual, name)}
+        own = {name: getattr(self, name) for name in ("method", "stream", "preset", "orders", "lr")}
+        told |= {name: value for name, value in own.items() if value}
+        given = {"device": "cuda" if torch.cuda.is_available() else "cpu", **written, **told}
+        learning = [name for name, one in methods().items() if one.learns]
+        given.setdefault("method", learning if given.get("lr") else METHODS)
+        given.setdefault("threads", self.setup.shared_by(self.at_a_time(given)).threads)
+        return {**given, "grid": {**written.get("grid", {}), **read_grid(self.grid)}}
+
+
+def read_grid(texts: Iterable[str]) -> dict[str, list[str]]:
+    """name=value,value by name."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, values = text.partition("=")
+        if not (name and values):
+            raise ValueError(f"--grid is written like debias.alpha=0.9,0.99, not {text!r}.")
+        found.setdefault(name.strip(), []).extend(one.strip() for one in values.split(","))
+    return found
+
+
+Place = tuple[str, ...]
+
+
+def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
+    """A line for each place of the sweep: means over its seeds ± standard deviation. Of learning
+    rates, which is the method's own and which the best."""
+    names = list(dict.fromkeys(name for point in points for name in point.at))
+    folders: dict[Place, list[RunFolder]] = {}
+    chosen = {}
+    for point, outcome in zip(points, outcomes, strict=True):
+        place = tuple(point.at.get(name, "") for name in names)
+        folders.setdefault(place, []).extend([outcome.folder] if outcome.folder else [])
+        chosen[place] = CHOSEN in point.run.tags
+    results = {place: Result(tuple(each)) for place, each in folders.items()}
+    best = _best(results, names.index("lr")) if "lr" in names else None
+    counts = sorted({len(one.domains) for one in results.values() if one.folders})
+    means = ["mean of " + "/".join(str(count - less) for count in counts) for less in (0, 1)]
+    table = columns(*names, *(["this lr is"] if best else []), "seeds", *means, "ECE %", "bias %")
+    for place, one in results.items():
+        which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
+        table.add_row(
+            *map(Text, place),
+            *([", ".join(which)] if best else []),
+            str(len(one.folders)),
+            *(_figure(one, name) for name in ("mean_accuracy", "mean_accuracy_corrupted")),
+            *(_figure(one, name, 100, 1) for name in ("ece_15", "bias")),
+        )
+    return table
+
+
+def _best(results: Mapping[Place, Result], rate: int) -> set[Place]:
+    """The places that are better than those which differ in the learning rate alone."""
+    rivals: dict[Place, list[Place]] = {}
+    for place, one in results.items():
+        if one.values("mean_accuracy"):
+            rivals.setdefault(place[:rate] + place[rate + 1 :], []).append(place)
+    scores = {place: one.mean("mean_accuracy") for place, one in results.items()}
+    return {max(each, key=scores.__getitem__) for each in rivals.values()}
+
+
+def _figure(result: Result, name: str, scale: float = 1, digits: int = 2) -> str:
+    return spread(scale * result.mean(name), scale * result.std(name), digits)

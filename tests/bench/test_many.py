@@ -1,0 +1,197 @@
+"""Many runs: what fails or dies is noted and the others go on; stopping leaves what can go on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.bench.board import Board
+from holdfast.bench.many import Outcome, Progress, perform_all
+from holdfast.bench.plan import Run
+from holdfast.bench.roster import Roster, labels
+from holdfast.bench.run import Nobody
+from holdfast.bench.store import RunFolder
+
+STREAM = 'continual(order="fog,snow",clean=false)'
+
+
+def plan(method="bn", **others):
+    """Two domains of a few images: 8 batches."""
+    return Run(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+
+
+def long(seed=0, limit=200):
+    """Long enough to be met on its way."""
+    return plan("tent(lr=0.01)", limit=limit, batch=4, seed=seed)
+
+
+BROKEN = plan(data="nowhere", model="glyphs")
+
+
+def same_rows(one, other):
+    """All columns but those that may differ from run to run."""
+    one, other = (
+        rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
+        for rows in (one.rows, other.rows)
+    )
+    return len(one) > 0 and one.equals(other)
+
+
+def folders(out):
+    return [path.parent for path in out.glob("*/manifest.json")]
+
+
+def is_held(path):
+    """Whether some process runs it."""
+    try:
+        with RunFolder(path).held():
+            return False
+    except ValueError:
+        return True
+
+
+@pytest.fixture
+def news():
+    """What is told, by the number of the run."""
+    heard = []
+    yield heard
+    for number, one in heard:
+        assert isinstance(number, int) and isinstance(one, Progress | Outcome)
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path, news):
+    runs = [plan(), BROKEN, plan("tent")]
+    outcomes = perform_all(runs, tmp_path, tell=lambda *heard: news.append(heard))
+    assert [one.run for one in outcomes] == runs
+    assert [one.folder is not None and one.folder.finished for one in outcomes] == [1, 0, 1]
+    assert [one.error is None for one in outcomes] == [1, 0, 1]
+    assert "nowhere" in outcomes[1].error
+    assert [one for number, one in news if isinstance(one, Outcome)] == outcomes
+    told = [one for number, one in news if number == 2 and isinstance(one, Progress)]
+    assert (told[0].done, told[-1].done, told[-1].batches) == (0, 8, 8)
+    assert told[-1].pid == os.getpid()
+    figures = outcomes[2].folder.manifest["figures"]
+    assert told[-1].accuracy == pytest.approx(figures["mean_accuracy"])
+
+
+def test_a_fault_of_ours_and_ctrl_c_are_no_outcomes(tmp_path):
+    class Breaks(Nobody):
+        def __init__(self, error):
+            self.error = error
+
+        def sees(self, seen):
+            raise self.error
+
+    for error in (KeyboardInterrupt, TypeError):
+        with pytest.raises(error):
+            perform_all([plan()], tmp_path, watcher=Breaks(error))
+
+
+def test_a_board_may_look_on_in_one_process(tmp_path, capsys):
+    runs = [plan(), plan(seed=1)]
+    with Board(runs) as board:
+        perform_all(runs, tmp_path, watcher=board)
+    assert board.finished == 2
+    assert "bn seed 1: mean" in capsys.readouterr().err
+
+
+def test_in_processes_one_that_is_killed_fails_alone_and_goes_on_later(tmp_path, news):
+    runs = [long(), BROKEN, plan("tent")]
+
+    def tell(number, one):
+        news.append((number, one))
+        if number == 0 and isinstance(one, Progress) and one.done >= 10:
+            os.kill(one.pid, signal.SIGKILL)
+
+    outcomes = perform_all(runs, tmp_path / "many", jobs=2, every=0.05, tell=tell)
+    assert [one.run for one in outcomes] == runs
+    assert [one.folder is None for one in outcomes] == [True, True, False]
+    assert "SIGKILL" in outcomes[0].error and "memory" in outcomes[0].error
+    assert {number for number, one in news if isinstance(one, Outcome)} == {0, 1, 2}
+    pids = {one.pid for _, one in news if isinstance(one, Progress)}
+    assert os.getpid() not in pids and len(pids) == 2
+    # The same runs in one process: the same rows, also of the one that goes on.
+    left = [path for path in folders(tmp_path / "many") if (path / "progress.json").exists()]
+    assert len(left) == 1
+    again = perform_all(runs, tmp_path / "many")
+    alone = perform_all(runs, tmp_path / "one")
+    assert [one.error is None for one in again] == [True, False, True]
+    assert again[1].error == outcomes[1].error == alone[1].error
+    for number in (0, 2):
+        assert same_rows(again[number].folder, alone[number].folder)
+    assert again[2].folder.path == outcomes[2].folder.path
+
+
+def test_ctrl_c_stops_all_processes_after_their_batch(tmp_path, news):
+    def tell(number, one):
+        news.append((number, one))
+        if isinstance(one, Progress):
+            # A terminal's Ctrl-C would reach this process, and none of those.
+            assert os.getpgid(one.pid) != os.getpgrp()
+        if len({number for number, one in news if getattr(one, "done", 0)}) == 2:
+            signal.raise_signal(signal.SIGINT)
+            news.clear()
+
+    before = signal.getsignal(signal.SIGINT)
+    runs = [long(seed, limit=2000) for seed in range(3)]
+    with pytest.raises(KeyboardInterrupt):
+        perform_all(runs, tmp_path, jobs=2, every=1e9, tell=tell)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert not any(isinstance(one, Outcome) for _, one in news)  # none has failed
+    # Both have written down where they were; the third has not begun.
+    assert len(folders(tmp_path)) == 2
+    assert all((path / "progress.json").exists() for path in folders(tmp_path))
+
+
+PARENT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_many import long
+from holdfast.bench.many import _start
+
+if __name__ == "__main__":
+    ears, process = _start(long(limit=2000), Path(sys.argv[1]), True, 1e9)
+    while not ears.recv().done:
+        pass
+    print("begun", flush=True)
+    process.join()
+"""
+
+
+def test_no_process_outlives_its_parent(tmp_path):
+    script, out = tmp_path / "parent.py", tmp_path / "out"
+    script.write_text(PARENT)
+    here = Path(__file__).parent
+    command = [sys.executable, script, out, here]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout.readline() == "begun\n"
+        parent.kill()
+    # The run's process sees it, writes down where it is, and lets go of the folder.
+    (path,) = folders(out)
+    deadline = time.monotonic() + 60
+    while not (path / "progress.json").exists() or is_held(path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_plain_lines_where_there_is_no_terminal(tmp_path, capsys):
+    runs = [plan(), BROKEN, plan(seed=1)]
+    with Roster(runs) as roster:
+        outcomes = perform_all(runs, tmp_path, tell=roster)
+    lines = capsys.readouterr().err.splitlines()
+    mean = outcomes[0].folder.manifest["figures"]["mean_accuracy"]
+    assert lines[0] == (
+        f"[1/3] bn seed 0, data glyphs-c, model None finished: mean {mean:.2f} %, 8 batches"
+    )
+    assert lines[1].startswith("[2/3] bn seed 0, data nowhere, model glyphs failed: ")
+    assert len(lines) == 3 and roster.finished == 2
+
+
+def test_labels_say_what_runs_differ_in():
+    runs = [plan(), plan("tent( lr=0.1 )", seed=3, batch=4)]
+    assert labels(runs) == ["bn seed 0, batch 8", "tent(lr=0.1) seed 3, batch 4"]
