@@ -17,6 +17,8 @@ from torch import Tensor
 
 import holdfast
 from holdfast.bench.cli import Run
+from holdfast.bench.paper_cli import Paper
+from holdfast.bench.sweep_cli import Sweep
 from holdfast.card import card, methods_table
 from holdfast.data.cli import Data
 from holdfast.nets.find import find_model
@@ -71,6 +73,8 @@ class Card:
 
 Command = (
     Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[Paper, tyro.conf.subcommand("paper")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Card, tyro.conf.subcommand("card")]
