@@ -1,0 +1,1 @@
+"""The report: stored runs as one page, as pictures, and as tables for a paper."""

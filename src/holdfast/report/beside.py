@@ -1,0 +1,85 @@
+"""Published numbers, where they may stand beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.bench.comparable import CONTROL, differences, published_row
+from holdfast.bench.experiments import Experiment, Line, experiments
+from holdfast.bench.measures import Finished
+from holdfast.bench.published import Benchmark, PublishedRow, PublishedTable
+from holdfast.bench.store import RunFolder
+from holdfast.report.entries import Comparison, Entry
+from holdfast.spec import compose
+from holdfast.words import enumerated
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Rows of the paper's tables by entry, and a sentence on whether and why not."""
+
+    note: str
+    rows: Mapping[str, PublishedRow] = field(default_factory=dict)
+
+
+def beside(comparison: Comparison) -> Beside:
+    runs = {one.label: _finished(one) for one in comparison.entries}
+    known = [one for each in runs.values() for one in each]
+    if not known:
+        return Beside("No run is finished, so none stands beside published numbers.")
+    data = known[0].run.data
+    tables = [one for one in _tables() if one.benchmark.data == data]
+    if not tables:
+        return Beside(f"The paper has no numbers on {data}, so none stand beside these.")
+    tried = [_try(table, runs) for table in tables]
+    return max(tried, key=lambda one: len(one.rows))
+
+
+def _tables() -> Iterable[Experiment]:
+    """The paper's, one for each benchmark and kind of stream."""
+    found: dict[tuple[Benchmark, str], Experiment] = {}
+    for one in experiments().values():
+        if isinstance(one.printed, PublishedTable) and one.printed.of_paper:
+            found.setdefault((one.benchmark, one.stream), one)
+    return found.values()
+
+
+def _try(experiment: Experiment, runs: Mapping[str, list[Finished]]) -> Beside:
+    frozen = compose(CONTROL.method, preset=experiment.benchmark.preset)
+    controls = [one for each in runs.values() for one in each if one.run.composition == frozen]
+    rows: dict[str, PublishedRow] = {}
+    reasons: dict[str, None] = {}
+    for label, each in runs.items():
+        if not each:
+            continue
+        apart = differences(experiment, [*controls, *each])
+        reasons |= dict.fromkeys(apart)
+        row = None if apart else published_row(experiment, Line(label, each[0].run.method))
+        if row is not None:
+            rows[label] = row
+    if rows:
+        rest = f" For the others: {enumerated(list(reasons)[:4])}." if reasons else ""
+        return Beside(
+            f"Published numbers are the paper's ({experiment.where}): data, model and protocol "
+            f"are the same, and the model that never adapts scores what the paper says.{rest}",
+            rows,
+        )
+    if reasons:
+        why = enumerated(list(reasons)[:4])
+        return Beside(f"Not comparable with the paper's {experiment.where}: {why}.")
+    return Beside(f"The paper's {experiment.where} has none of these methods.")
+
+
+def _finished(entry: Entry) -> list[Finished]:
+    """Those of its runs that the benchmark's own rules can be asked about."""
+    found = []
+    for reading in entry.readings:
+        one = Finished(RunFolder(reading.path))
+        try:
+            known = reading.finished and bool(one.run.laid_out) and bool(one.manifest["order"])
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if known:
+            found.append(one)
+    return found

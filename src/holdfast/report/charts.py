@@ -1,0 +1,144 @@
+"""Charts as Vega-Lite, by Altair: each names its data and draws the methods in `shown`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import altair as alt
+
+from holdfast.report.palette import look
+
+Spec: TypeAlias = dict[str, Any]
+
+# The page sets this parameter of every chart to the methods that are chosen.
+SHOWN = "shown"
+CHOSEN = f"indexof({SHOWN}, datum.method) >= 0"
+
+HEIGHT, WIDE_HEIGHT, SMALL_HEIGHT = 260, 340, 84
+# Of a bar with its name.
+BAR_HEIGHT = 36
+MUTED = "#8a8f98"
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Makes charts of some methods, each always in its own look."""
+
+    labels: tuple[str, ...]
+    legend: bool = False
+    """For pictures; the page has a legend of its own for all charts."""
+    check: bool = False
+    """Whether Altair holds every part against its schema."""
+
+    # Of any kind.
+
+    def lines(
+        self,
+        data: str,
+        x: alt.X,
+        y: alt.Y,
+        tooltip: Sequence[alt.Tooltip],
+        *,
+        points: bool = True,
+        interpolate: str = "linear",
+        under: Sequence[Any] = (),
+        over: Sequence[Any] = (),
+        height: int = HEIGHT,
+        thin: bool = False,
+    ) -> Spec:
+        """A line for each method, and on hover the numbers of the nearest point."""
+        drawn = base(data).transform_filter(CHOSEN).encode(x=x, y=y, color=self.colour())
+        hover = alt.selection_point(on="pointerover", nearest=True, empty=False, name="hover")
+        marks = alt.value(1) if points else alt.value(0)
+        layers = [
+            *under,
+            drawn.mark_line(
+                interpolate=interpolate,
+                strokeWidth=1.25 if thin else 2,
+                strokeJoin="round",
+            ).encode(strokeDash=self.dash()),
+            drawn.mark_point(filled=True)
+            .encode(
+                shape=self.shape(),
+                size=alt.condition(hover, alt.value(90), alt.value(10 if thin else 36)),
+                opacity=alt.condition(hover, alt.value(1), marks),
+                tooltip=list(tooltip),
+            )
+            .add_params(hover),
+            *over,
+        ]
+        return self.finish(layers, height)
+
+    def bars(
+        self, data: str, x: alt.X, tooltip: Sequence[alt.Tooltip], std: str, many: int
+    ) -> Spec:
+        """A bar for each method under its name, and its spread over seeds."""
+        axis = alt.Axis(labels=False, grid=False)
+        y = alt.Y("method:N", sort=list(self.labels), title=None, axis=axis)
+        drawn = base(data).transform_filter(CHOSEN).encode(y=y)
+        bar = drawn.mark_bar(height=9, cornerRadiusEnd=2, yOffset=7).encode(
+            x=x, color=self.colour(), tooltip=list(tooltip)
+        )
+        name = drawn.mark_text(align="left", baseline="bottom", fontSize=11, dx=2, dy=1).encode(
+            x=alt.value(0), text="method:N"
+        )
+        field = x.shorthand
+        whisker = (
+            drawn.transform_filter(f"isValid(datum.{std})")
+            .transform_calculate(
+                low=f"datum.{field} - datum.{std}", high=f"datum.{field} + datum.{std}"
+            )
+            .mark_rule(strokeWidth=1.5, color=MUTED, yOffset=7)
+            .encode(x="low:Q", x2="high:Q")
+        )
+        return self.finish((bar, name, whisker), BAR_HEIGHT * many)
+
+    # The looks.
+
+    def colour(self) -> alt.Color:
+        looks = [look(place) for place in range(len(self.labels))]
+        return alt.Color(
+            "method:N",
+            scale=alt.Scale(domain=list(self.labels), range=[one.colour for one in looks]),
+            legend=self._legend() if self.legend else None,
+        )
+
+    def dash(self) -> alt.StrokeDash:
+        dashes = [list(look(place).dash) for place in range(len(self.labels))]
+        return alt.StrokeDash(
+            "method:N",
+            scale=alt.Scale(domain=list(self.labels), range=dashes),
+            legend=self._legend() if self.legend else None,
+        )
+
+    def shape(self) -> alt.Shape:
+        shapes = [look(place).shape for place in range(len(self.labels))]
+        return alt.Shape(
+            "method:N",
+            scale=alt.Scale(domain=list(self.labels), range=shapes),
+            legend=self._legend() if self.legend else None,
+        )
+
+    def _legend(self) -> alt.Legend:
+        return alt.Legend(title=None, orient="bottom", columns=3, labelLimit=260)
+
+    def finish(self, layers: Sequence[Any], height: Any) -> Spec:
+        sized = alt.layer(*layers).properties(
+            width="container",
+            height=height,
+            autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        )
+        spec: Spec = sized.to_dict(validate=self.check)
+        spec.pop("config", None)
+        spec["params"] = [
+            *spec.get("params", []),
+            {"name": SHOWN, "value": list(self.labels)},
+        ]
+        return spec
+
+
+def base(data: str) -> Any:
+    # Altair's chained calls have no types.
+    return alt.Chart(alt.NamedData(name=data))

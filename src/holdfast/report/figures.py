@@ -1,0 +1,348 @@
+"""Which figures a comparison has: the paper's, for whatever was run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import polars as pl
+from altair.utils.schemapi import debug_mode
+
+from holdfast.bench.names import short
+from holdfast.report import tidy
+from holdfast.report.charts import HEIGHT, SMALL_HEIGHT, WIDE_HEIGHT, Charts, Spec
+from holdfast.report.entries import Comparison
+from holdfast.report.marks import (
+    along,
+    boundaries,
+    crosses,
+    diagonal,
+    domain_axis,
+    level,
+    tips,
+)
+from holdfast.report.sweeps import sweeps
+from holdfast.report.swept import sweep_chart
+
+# As many domains as have a small chart each.
+SMALL = 20
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart, what it shows in words, and its data by name."""
+
+    id: str
+    title: str
+    caption: str
+    spec: Spec
+    tables: dict[str, pl.DataFrame]
+    size: str = "half"
+    """half, wide or small."""
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    about: str
+    figures: tuple[Figure, ...]
+    id: str
+
+
+def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[Section]:
+    """Those that have something to show."""
+    drawn = _Drawn(comparison, charts, prefix)
+    plan = (
+        ("stream", "Along the stream", "", drawn.stream),
+        (
+            "bias",
+            "Which classes are predicted",
+            "A model that drifts into a few favourite classes predicts them far more often than "
+            "they come.",
+            drawn.bias,
+        ),
+        (
+            "confidence",
+            "Confidence and calibration",
+            "A calibrated model is right as often as it says.",
+            drawn.confidence,
+        ),
+        ("time", "Time", "", drawn.time),
+        (
+            "features",
+            "Where features lie",
+            "Squared distances between features of classes, by true class, and similarities of "
+            "prototypes; for runs made with --analysis.",
+            drawn.features,
+        ),
+        (
+            "sweeps",
+            "Sweeps",
+            "One setting varies and all else stays the same; bars show the spread over seeds.",
+            drawn.sweeps,
+        ),
+    )
+    # Altair's checks of every part against its schema take most of the time; a test has them on.
+    with debug_mode(charts.check):
+        found = [
+            Section(title, about, tuple(make()), prefix + name) for name, title, about, make in plan
+        ]
+    return [one for one in found if one.figures]
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    comparison: Comparison
+    charts: Charts
+    prefix: str
+
+    def stream(self) -> Iterator[Figure]:
+        table = tidy.stream(self.comparison)
+        if table.is_empty():
+            return
+        name, tables = self.prefix + "stream", {self.prefix + "stream": table}
+        under: list[Any] = []
+        over: list[Any] = []
+        axis = alt.Axis(title="images seen", grid=False)
+        borders = tidy.boundaries(self.comparison)
+        if len(borders):
+            tables[name + "-domains"] = borders
+            under.append(boundaries(name + "-domains"))
+            axis = domain_axis(borders["domain"].to_list(), borders["middle"].to_list())
+        alarms = tidy.alarms(self.comparison)
+        if len(alarms):
+            tables[name + "-alarms"] = alarms
+            over.append(crosses(name + "-alarms", [alt.Tooltip("method:N"), *_ALARM]))
+        spec = self.charts.lines(
+            name,
+            alt.X("seen:Q", axis=axis, scale=alt.Scale(nice=False, zero=True)),
+            alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domainMin=0)),
+            tips("accuracy", "accuracy, %", ".2f", "domain:N", "seen:Q", std="std"),
+            points=False,
+            under=under,
+            over=over,
+            height=WIDE_HEIGHT,
+        )
+        crossed = " A cross marks a collapse alarm." if over else ""
+        yield Figure(
+            name,
+            "Accuracy as images come",
+            "Each point is of a few batches of one domain, mean over seeds; upright lines stand "
+            f"where a domain begins.{crossed}",
+            spec,
+            tables,
+            "wide",
+        )
+
+    def bias(self) -> Iterator[Figure]:
+        table = tidy.ranks(self.comparison)
+        if table.is_empty():
+            return
+        name = self.prefix + "ranks"
+        yield Figure(
+            name,
+            "Predicted images of each class",
+            "Sorted for each method; the dashed line is how many images a class has on average.",
+            self._ranks_chart(name),
+            {name: table},
+        )
+        yield from self._by_domain(
+            "bias",
+            "Bias, domain by domain",
+            "The share of predictions to change for each class to come as often as it is there.",
+            "bias, %",
+        )
+        domains = self.comparison.domains[:SMALL]
+        if len(domains) < 2:
+            return
+        # One chart for all of them: its data are told by a name alone.
+        small = json.dumps(self._ranks_chart("{data}", small=True))
+        for place, domain in enumerate(domains):
+            name = f"{self.prefix}ranks-{place}"
+            spec = json.loads(small.replace("{data}", name))
+            few = tidy.ranks(self.comparison, domain)
+            if len(few):
+                yield Figure(name, short(domain), "", spec, {name: few}, "small")
+
+    def _ranks_chart(self, name: str, *, small: bool = False) -> Spec:
+        return self.charts.lines(
+            name,
+            alt.X(
+                "rank:Q",
+                title=None if small else "classes, the most predicted first",
+                scale=alt.Scale(nice=False, zero=False),
+                axis=alt.Axis(grid=False, tickCount=3 if small else 6, tickMinStep=1),
+            ),
+            alt.Y(
+                "images:Q",
+                title=None if small else "images predicted to be of a class",
+                axis=alt.Axis(tickCount=3 if small else 6),
+            ),
+            [
+                alt.Tooltip("method:N"),
+                alt.Tooltip("rank:Q", title="class by rank"),
+                alt.Tooltip("images:Q", title="images predicted", format=".1f"),
+                alt.Tooltip("level:Q", title="images a class", format=".1f"),
+            ],
+            points=False,
+            under=[level(name, "level", "images a class")],
+            height=SMALL_HEIGHT if small else HEIGHT,
+            thin=small,
+        )
+
+    def confidence(self) -> Iterator[Figure]:
+        table = tidy.bins(self.comparison)
+        if table.is_empty():
+            return
+        shared = {self.prefix + "bins": table}
+        middle = alt.X("middle:Q", title="confidence", scale=alt.Scale(domain=[0, 1]))
+        yield Figure(
+            self.prefix + "histogram",
+            "How confident predictions are",
+            "Share of predictions in 20 bins of confidence.",
+            self.charts.lines(
+                self.prefix + "bins",
+                middle,
+                alt.Y("share:Q", title="share of predictions, %"),
+                tips("share", "share, %", ".2f", "bin:N", "images:Q"),
+                interpolate="step",
+                points=False,
+            ),
+            shared,
+        )
+        yield Figure(
+            self.prefix + "reliability",
+            "Accuracy at each confidence",
+            "On the dashed line a model is calibrated; below it, it is overconfident.",
+            self.charts.lines(
+                self.prefix + "bins",
+                alt.X("confidence:Q", title="mean confidence, %", scale=_PERCENT),
+                alt.Y("accuracy:Q", title="accuracy, %", scale=_PERCENT),
+                tips("accuracy", "accuracy, %", ".2f", "confidence:Q", "bin:N", "images:Q"),
+                under=[diagonal()],
+            ),
+            shared,
+        )
+        calibration = tidy.calibration(self.comparison)
+        if len(calibration):
+            yield Figure(
+                self.prefix + "ece",
+                "Expected calibration error",
+                "Mean distance from the dashed line over 15 bins, weighted by images; less is "
+                "better.",
+                self.charts.bars(
+                    self.prefix + "ece",
+                    alt.X("ece", type="quantitative", title="ECE, %"),
+                    tips("ece", "ECE (15 bins), %", ".2f", "ece_20:Q", std="std"),
+                    "std",
+                    many=len(calibration),
+                ),
+                {self.prefix + "ece": calibration},
+            )
+        yield Figure(
+            self.prefix + "entropy-by-confidence",
+            "Entropy at each confidence",
+            "Mean entropy of the predictions in each bin of confidence.",
+            self.charts.lines(
+                self.prefix + "bins",
+                middle,
+                alt.Y("entropy:Q", title="entropy, nats"),
+                tips("entropy", "entropy, nats", ".3f", "bin:N", "images:Q"),
+            ),
+            shared,
+        )
+        yield from self._by_domain(
+            "entropy", "Entropy, domain by domain", "Mean over a domain's images.", "entropy, nats"
+        )
+
+    def time(self) -> Iterator[Figure]:
+        yield from self._by_domain(
+            "time",
+            "Time of a batch, domain by domain",
+            "Mean time of the method's step over a domain's batches.",
+            "time of a batch, ms",
+        )
+
+    def _by_domain(self, figure: str, title: str, caption: str, unit: str) -> Iterator[Figure]:
+        table = tidy.by_domain(self.comparison)
+        known = table.drop_nulls(figure)
+        order = tidy.order(self.comparison.domains)
+        if known["domain"].n_unique() < 2:
+            return
+        name = self.prefix + "by-domain"
+        yield Figure(
+            f"{self.prefix}{figure}-by-domain",
+            title,
+            caption,
+            self.charts.lines(
+                name,
+                along(order),
+                alt.Y(f"{figure}:Q", title=unit),
+                tips(figure, unit, ".2f", "domain:N", std=f"{figure}_std"),
+            ),
+            {name: table},
+        )
+
+    def features(self) -> Iterator[Figure]:
+        table = tidy.geometry(self.comparison)
+        if table.is_empty():
+            return
+        order = table["domain"].unique(maintain_order=True).to_list()
+        for figure, (title, caption) in _GEOMETRY.items():
+            if table[figure].drop_nulls().is_empty():
+                continue
+            similar = figure.startswith("similarity")
+            yield Figure(
+                self.prefix + figure.replace("_", "-"),
+                title,
+                caption,
+                self.charts.lines(
+                    self.prefix + "geometry",
+                    along(order),
+                    alt.Y(
+                        f"{figure}:Q",
+                        title="cosine" if similar else figure,
+                        scale=alt.Scale(zero=not similar),
+                    ),
+                    tips(figure, title.lower(), ".3f", "domain:N", std=f"{figure}_std"),
+                ),
+                {self.prefix + "geometry": table},
+            )
+
+    def sweeps(self) -> Iterator[Figure]:
+        for place, axis in enumerate(sweeps(self.comparison)):
+            name = f"{self.prefix}sweep-{place}"
+            has_host = axis.table["host_mean"].drop_nulls().len() > 0
+            host = " The dashed line is the host alone." if has_host else ""
+            yield Figure(
+                name,
+                f"Accuracy along {axis.title}",
+                f"Mean accuracy over domains.{host}",
+                sweep_chart(self.charts, name, axis),
+                {name: axis.table},
+            )
+
+
+_PERCENT = alt.Scale(domain=[0, 100])
+_ALARM = [
+    alt.Tooltip("seed:Q"),
+    alt.Tooltip("batch:Q", title="collapse alarm at batch"),
+    alt.Tooltip("domain:N"),
+]
+_GEOMETRY = {
+    "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),
+    "intra": ("Distance within classes", "From a class's mean to its images."),
+    "inter": ("Distance between classes", "From a class's mean to those of other classes."),
+    "ratio": ("Ratio, within to between", "Less is better: classes are easier to tell apart."),
+    "similarity_source": (
+        "Similarity to the source's prototypes",
+        "Cosine of the method's prototypes and the source's, at the end of each domain.",
+    ),
+    "similarity_target": (
+        "Similarity to the true prototypes",
+        "Cosine of the method's prototypes and the true means of classes.",
+    ),
+}

@@ -1,0 +1,138 @@
+"""Watch runs as they go on: the page is written again as rows arrive, and served on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from holdfast import files
+from holdfast.report.gather import Gathered, Gatherer
+from holdfast.report.page import Report, page
+
+LOOPBACK = "127.0.0.1"
+# Whom a browser may think it talks to; a page elsewhere cannot have it ask for this one.
+HOSTS = {LOOPBACK, "localhost"}
+
+
+@dataclass
+class Server(AbstractContextManager["Server"]):
+    """Serves one page to this machine alone."""
+
+    port: int = 0
+    """0: any that is free."""
+    _page: bytes = b""
+    _tag: str = ""
+    _http: ThreadingHTTPServer = field(init=False)
+
+    def __post_init__(self) -> None:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server._answer(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """A page that asks every few seconds is no news."""
+
+        try:
+            self._http = ThreadingHTTPServer((LOOPBACK, self.port), Handler)
+        except OSError as error:
+            raise ValueError(
+                f"Cannot serve on port {self.port} ({error.strerror}): choose another --port, or "
+                "leave it out."
+            ) from None
+        self._http.daemon_threads = True
+
+    @property
+    def address(self) -> str:
+        return f"http://{LOOPBACK}:{self._http.server_port}/"
+
+    def show(self, text: str) -> None:
+        """Serve this page from now on."""
+        self._page = text.encode()
+        self._tag = f'"{hashlib.sha256(self._page).hexdigest()[:16]}"'
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        host = (request.headers.get("Host") or "").rpartition(":")[0]
+        page, tag = self._page, self._tag
+        if host not in HOSTS or request.path != "/":
+            request.send_error(404)
+            return
+        same = request.headers.get("If-None-Match") == tag
+        request.send_response(304 if same else 200)
+        request.send_header("ETag", tag)
+        request.send_header("Cache-Control", "no-cache")
+        if not same:
+            request.send_header("Content-Type", "text/html; charset=utf-8")
+            request.send_header("Content-Length", str(len(page)))
+        request.end_headers()
+        if not same:
+            request.wfile.write(page)
+
+    def __enter__(self) -> Server:
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+
+def follow(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    port: int = 0,
+    every: float = 5.0,
+    tell: Callable[[str], None] = print,
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Look every so many seconds, until Ctrl-C; other runs may begin after these are finished."""
+    gatherer, before = Gatherer(), None
+    with Server(port) as server:
+        tell(f"Following at {server.address} and in {out}; Ctrl-C ends it.")
+        try:
+            while True:
+                gathered = gatherer.gather([path for path in paths if path.is_dir()])
+                if before is None or gathered != before:
+                    text = page(Report(gathered), every=every)
+                    server.show(text)
+                    write(out, text)
+                    tell(progress(gathered))
+                    before = gathered
+                if until():
+                    return
+                time.sleep(every)
+        except KeyboardInterrupt:
+            tell(f"Stopped. The page as it was: {out}")
+
+
+def progress(gathered: Gathered) -> str:
+    readings = gathered.readings
+    if not readings:
+        return "No run yet."
+    if gathered.finished:
+        return f"All runs are finished: {len(readings)}."
+    done = sum(one.finished for one in readings)
+    batches = sum(one.done for one in readings)
+    planned = sum(one.planned or one.done for one in readings)
+    return f"{done} of {len(readings)} runs finished, {batches:,} of {planned:,} batches."
+
+
+def write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))

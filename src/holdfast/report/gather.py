@@ -1,0 +1,159 @@
+"""From paths to runs: what is found there, what can be read of it, and notes on the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from holdfast.report.reading import Reading, UnreadableError, read
+from holdfast.words import listed
+
+# How far below a given folder runs are looked for, as in runs/experiment/method-s0.
+DEPTH = 3
+MARKS = ("manifest.json", "rows.parquet", "progress.json", "rows-*.parquet")
+# What `holdfast run` keeps beside its runs.
+OWN = {"cache"}
+# Files that a report leaves, and nobody needs to be told of.
+REPORTS = {".html", ".png", ".md", ".tex", ".log"}
+
+Signature: TypeAlias = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a reader should know of a file or folder."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Runs in the order in which they were started."""
+
+    readings: tuple[Reading, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.readings) and all(one.finished for one in self.readings)
+
+
+@dataclass
+class Gatherer:
+    """Reads runs, and again only those that have changed."""
+
+    _known: dict[Path, tuple[Signature, Reading | UnreadableError]] = field(default_factory=dict)
+
+    def gather(self, paths: Iterable[str | Path]) -> Gathered:
+        found = _Found()
+        for path in paths:
+            found.look(Path(path))
+        readings: list[Reading] = []
+        notes: list[Note] = []
+        for folder in found.runs:
+            what = self._read(folder)
+            if isinstance(what, UnreadableError):
+                notes.append(Note(str(folder), f"{what}: it is left out."))
+                continue
+            readings.append(what)
+            notes += [Note(str(folder), text) for text in what.notes]
+        readings.sort(key=lambda one: (str(one.manifest.get("time_started", "")), one.path.name))
+        readings, doubles = _once(readings)
+        return Gathered(tuple(readings), (*notes, *doubles, *found.notes()))
+
+    def _read(self, folder: Path) -> Reading | UnreadableError:
+        signature = _signature(folder)
+        before = self._known.get(folder)
+        if before is not None and before[0] == signature:
+            return before[1]
+        what: Reading | UnreadableError
+        try:
+            what = read(folder)
+        except UnreadableError as error:
+            what = error
+        except OSError as error:
+            what = UnreadableError(f"it cannot be read ({error.strerror})")
+        self._known[folder] = (signature, what)
+        return what
+
+
+def gather(*paths: str | Path) -> Gathered:
+    return Gatherer().gather(paths)
+
+
+def _signature(folder: Path) -> Signature:
+    """Changes when a run gets on."""
+    found = []
+    for path in (*sorted(folder.glob("*.parquet")), folder / "manifest.json"):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        found.append((path.name, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+class _Found:
+    """What lies under some paths."""
+
+    def __init__(self) -> None:
+        self.runs: dict[Path, None] = {}
+        self._foreign: dict[Path, list[str]] = {}
+
+    def look(self, path: Path) -> None:
+        if not path.is_dir():
+            raise ValueError(
+                f"{path} is not a folder of runs: name what --out of `holdfast run` named, or "
+                "folders of single runs."
+            )
+        for run in _runs(path, DEPTH, self._foreign):
+            self.runs.setdefault(run.resolve())
+
+    def notes(self) -> Iterator[Note]:
+        for path, names in self._foreign.items():
+            few = listed(sorted(set(names)), 6)
+            yield Note(str(path), f"no runs, and passed over: {few}.")
+
+
+def _runs(path: Path, depth: int, foreign: dict[Path, list[str]]) -> Iterator[Path]:
+    if any(next(path.glob(mark), None) for mark in MARKS):
+        yield path
+        return
+    try:
+        children = sorted(path.iterdir())
+    except OSError:
+        foreign.setdefault(path.parent, []).append(path.name)
+        return
+    for child in children:
+        if child.name.startswith(".") or child.name in OWN or child.suffix in REPORTS:
+            continue
+        below = list(_runs(child, depth - 1, foreign)) if child.is_dir() and depth else []
+        if not below:
+            foreign.setdefault(path, []).append(child.name)
+        yield from below
+
+
+def _once(readings: list[Reading]) -> tuple[list[Reading], list[Note]]:
+    """The same run in two folders counts once: it is no second seed."""
+    chosen: dict[object, Reading] = {}
+    notes = []
+    for one in readings:
+        key = one.manifest.get("fingerprint") or one.path
+        other = chosen.get(key)
+        if other is None:
+            chosen[key] = one
+            continue
+        kept, left = (
+            (one, other)
+            if (one.finished, one.done) > (other.finished, other.done)
+            else (
+                other,
+                one,
+            )
+        )
+        chosen[key] = kept
+        notes.append(Note(str(left.path), f"the same run as {kept.path}, which is shown."))
+    return list(chosen.values()), notes

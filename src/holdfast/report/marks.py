@@ -1,0 +1,97 @@
+"""What charts are put together from: layers under and over lines, axes, and what hovering shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from holdfast.report.charts import CHOSEN, MUTED, WIDE_HEIGHT, base
+
+# Of more labels than these on an axis some are left out.
+MANY = 20
+
+_TITLES = {
+    "seen": "images seen",
+    "images": "images",
+    "confidence": "mean confidence, %",
+    "bin": "confidence",
+    "ece_20": "ECE (20 bins), %",
+}
+
+
+def boundaries(data: str, start: str = "start") -> Any:
+    """Where a domain begins."""
+    rules = base(data).transform_filter(f"datum.{start} > 0")
+    return rules.mark_rule(color=MUTED, opacity=0.45, strokeWidth=1).encode(
+        x=alt.X(f"{start}:Q", title=None)
+    )
+
+
+def domain_axis(names: Sequence[str], middles: Sequence[float]) -> alt.Axis:
+    """An axis that names each domain at its middle; names go in as literals."""
+    at, words = json.dumps(list(middles)), json.dumps(list(names))
+    return alt.Axis(
+        values=list(middles),
+        labelExpr=f"{words}[indexof({at}, datum.value)]",
+        grid=False,
+        ticks=False,
+        labelAngle=-45,
+        labelOverlap=len(names) > MANY,
+        title=None,
+    )
+
+
+def level(data: str, y: str, title: str) -> Any:
+    """A line across at the mean of a column."""
+    return (
+        base(data)
+        .transform_aggregate(level=f"mean({y})")
+        .mark_rule(color=MUTED, strokeDash=[4, 4], strokeWidth=1.5)
+        .encode(y=alt.Y("level:Q"), tooltip=[alt.Tooltip("level:Q", title=title, format=".1f")])
+    )
+
+
+def diagonal() -> Any:
+    """Where accuracy is what confidence says."""
+    ends = alt.InlineData(values=[{"at": 0}, {"at": 100}])
+    return (
+        alt.Chart(ends)
+        .mark_line(color=MUTED, strokeDash=[4, 4], strokeWidth=1.5)
+        .encode(x="at:Q", y="at:Q")
+    )
+
+
+def crosses(data: str, tooltip: Sequence[alt.Tooltip]) -> Any:
+    """Alarms, at the foot of the chart."""
+    return (
+        base(data)
+        .transform_filter(CHOSEN)
+        .mark_text(text="✕", fontSize=14, fontWeight="bold", color="#d55e00", dy=-8)
+        .encode(x="seen:Q", y=alt.value(WIDE_HEIGHT), tooltip=list(tooltip))
+    )
+
+
+def along(order: Sequence[str]) -> alt.X:
+    axis = alt.Axis(labelAngle=-45, labelOverlap=len(order) > MANY, grid=False)
+    return alt.X("domain:N", sort=list(order), title=None, axis=axis)
+
+
+def tips(
+    figure: str, title: str, digits: str, *others: str, std: str | None = None
+) -> list[alt.Tooltip]:
+    """The method, the figure with its spread, and what else places the mark."""
+    found = [alt.Tooltip("method:N"), alt.Tooltip(f"{figure}:Q", title=title, format=digits)]
+    if std is not None:
+        found.append(alt.Tooltip(f"{std}:Q", title="± over seeds", format=digits))
+    for one in others:
+        name, _, kind = one.partition(":")
+        title = _TITLES.get(name, name)
+        if kind == "N":
+            found.append(alt.Tooltip(one, title=title))
+        else:
+            form = ",.0f" if name in ("seen", "images") else ".2f"
+            found.append(alt.Tooltip(one, title=title, format=form))
+    return found

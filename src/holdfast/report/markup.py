@@ -1,0 +1,165 @@
+"""HTML of the page's parts. Whatever comes from a run goes through `escape`."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.report.figures import Figure, Section
+from holdfast.report.palette import look
+from holdfast.report.tables import Cell, Row, Table
+
+MARKS = {"best": "best", "second": "second best"}
+
+# Paths of the shapes that Vega draws, around (15, 6).
+SHAPES = {
+    "circle": "M15 2.5a3.5 3.5 0 1 0 .01 0Z",
+    "square": "M11.8 2.8h6.4v6.4h-6.4Z",
+    "triangle-up": "M15 1.8l4 7.4h-8Z",
+    "triangle-down": "M15 10.2l4-7.4h-8Z",
+    "triangle-right": "M19.2 6l-7.4 4v-8Z",
+    "diamond": "M15 1.2l3.4 4.8-3.4 4.8-3.4-4.8Z",
+    "cross": "M13.6 2h2.8v2.6H19v2.8h-2.6V10h-2.8V7.4H11V4.6h2.6Z",
+}
+
+
+def escape(text: object) -> str:
+    return html.escape(str(text), quote=True)
+
+
+def named(label: str) -> str:
+    """A method's name, which may be broken after its punctuation."""
+    return re.sub(r"([,+(])", r"\1<wbr>", escape(label))
+
+
+def said(text: str) -> str:
+    """A sentence in which numbers are not torn from what follows them, and names at signs only."""
+    bound = escape(re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", "\u00a0", text))
+    return re.sub(r"([,+(])(?=[^\s\d])", r"\1<wbr>", bound)
+
+
+def as_json(what: object) -> str:
+    """Safe within a script element: nothing in it can end the element or open a comment."""
+    text = json.dumps(what, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def swatch(place: int) -> str:
+    one = look(place)
+    dash = " ".join(map(str, one.dash))
+    return (
+        f'<svg class="swatch" viewBox="0 0 30 12" aria-hidden="true"><path d="M0 6h30" '
+        f'stroke="{one.colour}" stroke-width="2.5" stroke-dasharray="{dash}"/>'
+        f'<path d="{SHAPES[one.shape]}" fill="{one.colour}"/></svg>'
+    )
+
+
+def legend(labels: Sequence[str]) -> str:
+    """Check boxes; the script has them filter every chart."""
+    boxes = "".join(
+        f'<label title="{escape(label)}"><input type="checkbox" value="{place}" checked> '
+        f"{swatch(place)} <span>{escape(label)}</span></label>"
+        for place, label in enumerate(labels)
+    )
+    return (
+        '<fieldset class="legend"><legend class="hidden">Methods that charts show</legend>'
+        f'<div class="methods">{boxes}<span class="both"><button type="button" data-do="all">All'
+        '</button><button type="button" data-do="none">None</button></span></div></fieldset>'
+    )
+
+
+# Tables.
+
+
+def scrolled(inner: str, name: str) -> str:
+    """A box that scrolls by itself, also by keyboard."""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{inner}</div>'
+    )
+
+
+def table(what: Table, places: Mapping[str, int]) -> str:
+    heads = "".join(
+        f'<th scope="col">{_abbreviated(one.text, one.full)}</th>' for one in what.columns
+    )
+    rows = "".join(_row(row, places) for row in what.rows)
+    return scrolled(
+        f"<table><caption><span>{escape(what.caption)}</span></caption><thead><tr>"
+        f'<th scope="col">{escape(what.corner)}</th>{heads}</tr></thead><tbody>{rows}</tbody>'
+        "</table>",
+        what.caption,
+    )
+
+
+def _abbreviated(text: str, full: str) -> str:
+    return f'<abbr title="{escape(full)}">{escape(text)}</abbr>' if full else escape(text)
+
+
+def _row(row: Row, places: Mapping[str, int]) -> str:
+    place = places.get(row.method or "")
+    of = "" if place is None else f' data-method="{place}"'
+    look_of = "" if place is None or row.published else swatch(place) + " "
+    marks = "".join(f' <span class="badge">{escape(one)}</span>' for one in row.badges)
+    kind = ' class="published"' if row.published else ""
+    cells = "".join(map(_cell, row.cells))
+    return f'<tr{of}{kind}><th scope="row">{look_of}{named(row.label)}{marks}</th>{cells}</tr>'
+
+
+def _cell(cell: Cell) -> str:
+    title = f' title="{escape(cell.title)}"' if cell.title else ""
+    if not cell.mark:
+        return f"<td{title}>{escape(cell.text)}</td>"
+    spoken = f'<span class="hidden"> {MARKS[cell.mark]}</span>'
+    return f'<td class="{cell.mark}"{title}>{escape(cell.text)}{spoken}</td>'
+
+
+def pairs(caption: str, named: Mapping[str, object]) -> str:
+    """A table of names and what they stand for."""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td class="text">{escape(what)}</td></tr>'
+        for name, what in named.items()
+    )
+    return scrolled(
+        f"<table><caption><span>{escape(caption)}</span></caption><tbody>{rows}</tbody></table>",
+        caption,
+    )
+
+
+# Charts.
+
+
+def section(what: Section, after: str = "") -> str:
+    large = "".join(_figure(one) for one in what.figures if one.size != "small")
+    small = "".join(_figure(one) for one in what.figures if one.size == "small")
+    about = f'<p class="about">{escape(what.about)}</p>' if what.about else ""
+    if small:
+        small = f'<div class="grid small">{small}</div>'
+    return (
+        f'<section aria-labelledby="{what.id}-h"><h3 id="{what.id}-h">{escape(what.title)}</h3>'
+        f'{about}<div class="grid">{large}</div>{small}{after}</section>'
+    )
+
+
+def _figure(one: Figure) -> str:
+    name, title = escape(one.id), escape(one.title)
+    caption = f"<figcaption>{escape(one.caption)}</figcaption>" if one.caption else ""
+    numbers = (
+        ""
+        if one.size == "small"
+        else f'<details class="numbers" id="{name}-numbers" data-numbers="{name}" '
+        f'data-title="{title}"><summary>Numbers</summary><div class="scroll" tabindex="0" '
+        f'role="region" aria-label="{title}, numbers"></div></details>'
+    )
+    spoken = escape(f"Chart: {one.title}. {one.caption}")
+    return (
+        f'<figure class="{one.size}"><h4>{title}</h4>{caption}'
+        f'<div class="chart" data-chart="{name}" role="img" aria-label="{spoken}"></div>'
+        f"{numbers}</figure>"
+    )
+
+
+def chart_json(one: Figure) -> dict[str, Any]:
+    return {"spec": one.spec, "tables": list(one.tables)}

@@ -1,0 +1,240 @@
+"""The page: one HTML file with all that it needs, put together from the other files' parts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cache, cached_property
+from pathlib import Path
+from string import Template
+
+import vl_convert
+
+import holdfast
+from holdfast.report import tidy
+from holdfast.report.beside import beside
+from holdfast.report.charts import Charts
+from holdfast.report.entries import Comparison, compare
+from holdfast.report.figures import Figure, Section, sections
+from holdfast.report.finding import finding, others
+from holdfast.report.gather import Gathered
+from holdfast.report.how import how, notes
+from holdfast.report.markup import as_json, chart_json, escape, legend, said, section, table
+from holdfast.report.tables import accuracy_table, alarm_lines, figures_table
+from holdfast.report.themes import DARK, LIGHT
+
+STATIC = Path(__file__).with_name("static")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a page shows, worked out once for the page, pictures and tables."""
+
+    gathered: Gathered
+
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        return compare(self.gathered.readings)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Of all methods, in the order in which they were begun, which decides their looks."""
+        entries = [entry for one in self.comparisons for entry in one.entries]
+        entries.sort(key=lambda one: str(one.first.manifest.get("time_started", "")))
+        return tuple(dict.fromkeys(one.label for one in entries))
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        return {label: place for place, label in enumerate(self.labels)}
+
+    @property
+    def prefixes(self) -> list[str]:
+        """Of names of charts and tables, so that those of two comparisons differ."""
+        many = len(self.comparisons) > 1
+        return [f"c{place}-" if many else "" for place in range(len(self.comparisons))]
+
+    def sections(self, *, legend: bool = False) -> list[list[Section]]:
+        """Of each comparison."""
+        charts = Charts(self.labels, legend)
+        return [
+            sections(one, charts, prefix)
+            for one, prefix in zip(self.comparisons, self.prefixes, strict=True)
+        ]
+
+    @property
+    def headline(self) -> str:
+        if not self.comparisons:
+            return "There is no run to show yet."
+        first = self.comparisons[0]
+        said = finding(first)
+        return f"On {first.title}: {said}" if len(self.comparisons) > 1 else said
+
+
+def page(report: Report, *, every: float | None = None) -> str:
+    """The whole file. `every`: seconds between two looks for news, where it is served."""
+    drawn = report.sections()
+    figures = [one for each in drawn for part in each for one in part.figures]
+    script, library = _static("page.js"), _library()
+    fill = {
+        "every": "" if every is None else f' data-every="{every:g}"',
+        "hashes": " ".join(f"'sha256-{_hash(one)}'" for one in (library, script)),
+        "title": escape(f"holdfast: {report.headline}"),
+        "style": _static("page.css"),
+        "body": _body(report, drawn, followed=every is not None),
+        "data": as_json(_data(report, figures)),
+        "library": library,
+        "script": script,
+    }
+    return Template(_static("page.html")).substitute(fill)
+
+
+def _data(report: Report, figures: list[Figure]) -> dict[str, object]:
+    tables = {name: one for figure in figures for name, one in figure.tables.items()}
+    return {
+        "methods": report.labels,
+        "themes": {"light": LIGHT, "dark": DARK},
+        "charts": {one.id: chart_json(one) for one in figures},
+        "tables": {name: tidy.columns(one, report.labels) for name, one in tables.items()},
+    }
+
+
+def _body(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
+    parts = [
+        _part(report, one, prefix, each)
+        for one, prefix, each in zip(report.comparisons, report.prefixes, drawn, strict=True)
+    ]
+    return (
+        _head(report, drawn, followed=followed)
+        + (legend(report.labels) if report.labels else "")
+        + f'<main id="report">{"".join(parts)}{notes(report.gathered.notes)}</main>'
+        + _foot()
+    )
+
+
+def _head(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
+    single = report.comparisons[0] if len(report.comparisons) == 1 else None
+    more = "".join(f"<li>{said(text)}</li>" for text in others(single)) if single else ""
+    unread = len(report.gathered.notes)
+    note = (
+        f'<p class="note">Not all could be read: see <a href="#notes">{unread} '
+        f"{'note' if unread == 1 else 'notes'}</a> at the end.</p>"
+        if unread
+        else ""
+    )
+    return (
+        '<header><div class="top"><p class="brand">holdfast <span>report</span></p>'
+        '<button type="button" data-do="theme">Dark</button></div>'
+        f"<h1>{said(report.headline)}</h1>"
+        + (f'<ul class="more">{more}</ul>' if more else "")
+        + (f'<p class="facts">{escape(_facts(single))}</p>' if single else "")
+        + "".join(_progress(report, followed=followed))
+        + note
+        + _contents(report, drawn)
+        + "</header>"
+    )
+
+
+def _facts(one: Comparison) -> str:
+    first = one.readings[0]
+    seeds = sorted({len(entry.readings) for entry in one.entries})
+    images = first.manifest.get("images")
+    facts = [
+        one.title,
+        f"{len(one.entries)} method{'s' if len(one.entries) > 1 else ''}",
+        f"{len(one.domains)} domain{'s' if len(one.domains) != 1 else ''}",
+        f"{images:,} images" if isinstance(images, int) else "",
+        f"{'–'.join(map(str, {seeds[0], seeds[-1]}))} seed{'s' if seeds[-1] > 1 else ''}",
+    ]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _progress(report: Report, *, followed: bool) -> Iterator[str]:
+    readings = report.gathered.readings
+    going = [one for one in readings if not one.finished]
+    if followed and readings and not going:
+        yield '<p class="facts" role="status">All runs are finished.</p>'
+    if not going:
+        return
+    yield '<div class="progress" role="status">'
+    yield f"<p class='facts'>{len(readings) - len(going)} of {len(readings)} runs are finished.</p>"
+    for one in going:
+        whole = one.planned or one.done or 1
+        name = escape(f"{one.title}, seed {one.seed}")
+        yield (
+            f"<div><span>{name}</span><span>{one.done:,} of {whole:,} batches</span>"
+            f'<progress max="{whole}" value="{one.done}" aria-label="{name}"></progress></div>'
+        )
+    yield "</div>"
+
+
+def _contents(report: Report, drawn: list[list[Section]]) -> str:
+    if not report.comparisons:
+        return ""
+    if len(report.comparisons) > 1:
+        pairs = zip(report.prefixes, (one.title for one in report.comparisons), strict=True)
+        links = {f"{prefix}part": title for prefix, title in pairs}
+    else:
+        links = {"accuracy-h": "Accuracy by domain"}
+        links |= {f"{one.id}-h": one.title for one in drawn[0]}
+        links |= {"figures-h": "Figures", "how-h": "How it was run"}
+    items = "".join(f'<li><a href="#{id}">{escape(text)}</a></li>' for id, text in links.items())
+    return f'<nav aria-label="Contents"><ul>{items}</ul></nav>'
+
+
+def _part(report: Report, one: Comparison, prefix: str, drawn: list[Section]) -> str:
+    """All of one comparison."""
+    places: Mapping[str, int] = report.places
+    published = beside(one)
+    lead = ""
+    if len(report.comparisons) > 1:
+        texts = [finding(one), *others(one)]
+        lead = "".join(f'<p class="lead">{said(text)}</p>' for text in texts)
+    key = "● best, ○ second best of the methods that are through"
+    found = [
+        f'<h2 id="{prefix}part">{escape(one.title)}</h2>{lead}',
+        f'<section aria-labelledby="{prefix}accuracy-h"><h3 id="{prefix}accuracy-h">Accuracy by '
+        f"domain</h3>{table(accuracy_table(one, published.rows), places)}"
+        f'<p class="key">{key}. {escape(published.note)}</p></section>',
+    ]
+    for each in drawn:
+        found.append(section(each, _alarms(one) if each.id == f"{prefix}stream" else ""))
+    found.append(
+        f'<section aria-labelledby="{prefix}figures-h"><h3 id="{prefix}figures-h">Figures of each '
+        f"method</h3>{table(figures_table(one), places)}</section>"
+    )
+    found.append(how(one, places, prefix))
+    return "".join(found)
+
+
+def _alarms(one: Comparison) -> str:
+    lines = "".join(f"<li>{escape(line)}</li>" for line in alarm_lines(one))
+    if lines:
+        return f'<h4>Collapse alarms</h4><ul class="alarms">{lines}</ul>'
+    return '<p class="key">No collapse alarm rang.</p>'
+
+
+def _foot() -> str:
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"<footer>Made by holdfast {escape(holdfast.__version__)} on {now} from stored rows. "
+        "The page asks no network for anything.</footer>"
+    )
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _static(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+@cache
+def _library() -> str:
+    """Vega, Vega-Lite and Vega-Embed."""
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")

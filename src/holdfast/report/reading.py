@@ -1,0 +1,256 @@
+"""One run as its folder tells it: finished, going on, half-written, or not a run of ours at all."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from holdfast.bench.analysis import SCHEMA as ANALYSIS
+from holdfast.bench.metrics import Figures, Recorder
+from holdfast.bench.seen import MIXED, Seen
+from holdfast.bench.store import FORMAT, RunFolder
+from holdfast.data.streams import parse as parse_stream
+
+BATCHES: dict[str, pl.DataType] = {
+    "batch": pl.Int64(),
+    "visit": pl.Int64(),
+    "domain": pl.String(),
+    "images": pl.Int64(),
+    "scored": pl.Int64(),
+    "correct": pl.Int64(),
+    "missed": pl.Boolean(),
+    "time": pl.Float64(),
+}
+# What a damaged or foreign parquet file may raise; a panic of polars is no Exception.
+DAMAGE = (Exception, pl.exceptions.PanicException)
+
+
+class UnreadableError(ValueError):
+    """A folder that is no run, or whose manifest cannot be read."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What could be read of a run, and in `notes` what could not."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    figures: Figures
+    """As `Recorder.summary` names them."""
+    recorder: Recorder | None
+    """None where rows cannot be read: then the figures are the manifest's."""
+    batches: pl.DataFrame
+    """One row a batch, without what is known of single images."""
+    analysis: pl.DataFrame | None
+    notes: tuple[str, ...] = ()
+
+    # What the manifest says; a foreign one may hold anything.
+
+    @property
+    def title(self) -> str:
+        return _text(self.manifest.get("title")) or self.path.name
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        found = self.manifest.get("run")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def seed(self) -> int:
+        found = self.run.get("seed")
+        return found if isinstance(found, int) else 0
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        found = self.run.get("tags")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.manifest.get("finished"))
+
+    @property
+    def planned(self) -> int | None:
+        """Batches in all."""
+        found = self.manifest.get("batches")
+        return found if isinstance(found, int) and found > 0 else None
+
+    @property
+    def done(self) -> int:
+        found = self.figures.get("batches")
+        return int(found) if found else 0
+
+    @property
+    def domains(self) -> list[str]:
+        """In the order in which they came."""
+        prefix = "accuracy/"
+        return [name.removeprefix(prefix) for name in self.figures if name.startswith(prefix)]
+
+    @property
+    def stream(self) -> str:
+        return _text(self.manifest.get("stream")) or "unknown"
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        try:
+            return parse_stream(self.stream).batch
+        except ValueError:
+            return None
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Of its methods, by method.setting."""
+        found = self.manifest.get("settings")
+        parts = found.items() if isinstance(found, Mapping) else ()
+        return {
+            f"{part}.{name}": one.get("value")
+            for part, each in parts
+            if isinstance(each, Mapping)
+            for name, one in each.items()
+            if isinstance(one, Mapping)
+        }
+
+    @property
+    def hashes(self) -> Mapping[str, Any]:
+        found = self.manifest.get("hashes")
+        return found if isinstance(found, Mapping) else {}
+
+    def figure(self, name: str) -> float:
+        """NaN where it is not known."""
+        value = self.figures.get(name)
+        return math.nan if value is None else float(value)
+
+
+def read(path: Path) -> Reading:
+    """Read a run's folder, or raise `UnreadableError`."""
+    folder = RunFolder(path)
+    manifest = _manifest(folder)
+    found = _read_rows(folder, manifest)
+    if found.notes and not manifest.get("finished") and folder.finished:
+        # It was finished while it was read, and its parts went away.
+        manifest = _manifest(folder)
+        found = _read_rows(folder, manifest)
+    return found
+
+
+def _manifest(folder: RunFolder) -> dict[str, Any]:
+    if not folder.exists:
+        raise UnreadableError("it has no manifest.json")
+    try:
+        manifest = folder.manifest
+    except ValueError as error:
+        raise UnreadableError(str(error).removeprefix(f"{folder.path}/")) from None
+    if manifest.get("format", FORMAT) != FORMAT:
+        raise UnreadableError(
+            f"its format is {manifest['format']!r}, and this holdfast reads format {FORMAT}"
+        )
+    classes = manifest.get("classes")
+    if not isinstance(classes, int) or not 1 <= classes <= 1_000_000:
+        raise UnreadableError(
+            "its manifest.json is not that of a run: it names no number of classes"
+        )
+    return manifest
+
+
+def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
+    recorder = Recorder(manifest["classes"])
+    rows: list[tuple[Any, ...]] = []
+    notes: list[str] = []
+    try:
+        for seen in folder.seen():
+            _check(seen)
+            recorder.update(seen)
+            rows.append(_row(seen))
+    except DAMAGE as error:
+        done = f"shown are the {len(rows)} batches before it" if rows else "none of its rows is"
+        notes.append(f"rows cannot be read ({_brief(error)}): {done}.")
+    analysis = None
+    try:
+        analysis = _checked_analysis(folder.analysis)
+    except DAMAGE as error:
+        notes.append(f"analysis.parquet cannot be read ({_brief(error)}).")
+    stored = _stored(manifest)
+    figures = recorder.summary()
+    if notes and len(stored) and len(rows) < (stored.get("batches") or 0):
+        notes.append("Its figures are those of its manifest; charts show what rows there are.")
+        figures = stored
+    elif stored and not _agree(figures, stored):
+        notes.append("the figures in its manifest are not those of its rows, which are shown.")
+    return Reading(
+        folder.path,
+        manifest,
+        figures,
+        recorder if rows else None,
+        pl.DataFrame(rows, schema=BATCHES, orient="row"),
+        analysis,
+        tuple(notes),
+    )
+
+
+def _check(seen: Seen) -> None:
+    """A foreign row must not get half-way into the recorder."""
+    arrays = (seen.labels, seen.predicted, seen.confidence, seen.entropy)
+    if not len(seen) or any(array.shape != (len(seen),) for array in arrays):
+        raise ValueError(f"batch {seen.batch} does not hold one value an image")
+    if len(seen.domains) != len(seen) or not all(isinstance(one, str) for one in seen.domains):
+        raise ValueError(f"batch {seen.batch} does not hold one domain an image")
+    if (seen.confidence < 0).any():
+        raise ValueError(f"batch {seen.batch} has a confidence below 0")
+
+
+def _row(seen: Seen) -> tuple[Any, ...]:
+    scored = seen.labels >= 0
+    return (
+        seen.batch,
+        seen.visit,
+        seen.domain or MIXED,
+        len(seen),
+        int(scored.sum()),
+        int((scored & (seen.labels == seen.predicted)).sum()),
+        seen.missed,
+        seen.time,
+    )
+
+
+def _checked_analysis(table: pl.DataFrame | None) -> pl.DataFrame | None:
+    return None if table is None else table.select(*ANALYSIS).cast(dict(ANALYSIS))  # type: ignore[arg-type]
+
+
+def _stored(manifest: Mapping[str, Any]) -> Figures:
+    """The figures that a manifest holds, as far as they are numbers."""
+    found = manifest.get("figures")
+    numbers = found.items() if isinstance(found, Mapping) else ()
+    return {
+        name: value
+        for name, value in numbers
+        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    }
+
+
+def _agree(one: Figures, other: Figures) -> bool:
+    def shared() -> Iterator[tuple[float, float]]:
+        for name, value in one.items():
+            yield (
+                math.nan if value is None else float(value),
+                math.nan if (theirs := other.get(name)) is None else float(theirs),
+            )
+
+    pairs = np.array(list(shared()))
+    return bool(np.allclose(pairs[:, 0], pairs[:, 1], rtol=1e-6, atol=1e-9, equal_nan=True))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _brief(error: BaseException) -> str:
+    first = re.split(r"\n", str(error).strip())[0][:160]
+    return first.rstrip(".:") or type(error).__name__

@@ -1,0 +1,60 @@
+"""The chart of a sweep: accuracy along one setting, with error bars over seeds."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from holdfast.report.charts import CHOSEN, HEIGHT, MUTED, Charts, Spec, base
+from holdfast.report.sweeps import Axis
+
+
+def sweep_chart(charts: Charts, data: str, axis: Axis) -> Spec:
+    """Points in the methods' looks; curves are grey, since a curve goes through many methods."""
+    curves = axis.table["curve"].unique(maintain_order=True).to_list()
+    x = alt.X("value:O", title=axis.title, axis=alt.Axis(labelAngle=0))
+    y = alt.Y("mean:Q", title="mean accuracy, %", scale=alt.Scale(zero=False, padding=12))
+    drawn = base(data).transform_filter(CHOSEN).encode(x=x)
+    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
+    curve = alt.StrokeDash(
+        "curve:N",
+        scale=alt.Scale(domain=curves, range=[dashes[k % 4] for k in range(len(curves))]),
+        legend=None
+        if len(curves) == 1
+        else alt.Legend(title=None, orient="bottom", columns=1, labelLimit=300, symbolSize=400),
+    )
+    bars = (
+        drawn.transform_filter("isValid(datum.std)")
+        .transform_calculate(low="datum.mean - datum.std", high="datum.mean + datum.std")
+        .mark_rule(strokeWidth=1.5)
+        .encode(y=alt.Y("low:Q"), y2="high:Q", color=charts.colour())
+    )
+    host = (
+        base(data)
+        .transform_filter("isValid(datum.host_mean) && indexof(shown, datum.host) >= 0")
+        .transform_aggregate(groupby=["host", "host_mean"], count="count()")
+        .mark_rule(strokeDash=[4, 4], strokeWidth=1.5, color=MUTED)
+        .encode(
+            y="host_mean:Q",
+            tooltip=[
+                alt.Tooltip("host:N", title="host"),
+                alt.Tooltip("host_mean:Q", title="mean accuracy, %", format=".2f"),
+            ],
+        )
+    )
+    tooltip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("value:Q", title=axis.title, format="~g"),
+        alt.Tooltip("mean:Q", title="mean accuracy, %", format=".2f"),
+        alt.Tooltip("std:Q", title="± over seeds", format=".2f"),
+        alt.Tooltip("seeds:Q"),
+    ]
+    has_host = axis.table["host_mean"].drop_nulls().len() > 0
+    layers = [
+        *([host] if has_host else []),
+        drawn.mark_line(color=MUTED, strokeWidth=1.5).encode(y=y, strokeDash=curve),
+        bars,
+        drawn.mark_point(filled=True, size=70, opacity=1).encode(
+            y=y, color=charts.colour(), shape=charts.shape(), tooltip=tooltip
+        ),
+    ]
+    return charts.finish(layers, HEIGHT)
