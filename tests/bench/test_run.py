@@ -203,3 +203,19 @@ def test_a_kill_between_any_two_writes_loses_nothing(materials, tmp_path, monkey
     folder = perform(run, materials, tmp_path / "pieces", resume=True, every=0)
     assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
     assert sorted(p.name for p in folder.path.iterdir()) == ["manifest.json", "rows.parquet"]
+
+
+def test_one_run_however_it_is_written(materials, tmp_path):
+    """A setting that is written out at its value, or taken from a preset, is the same run."""
+    first = perform(plan("tent"), materials, tmp_path)
+    same = [
+        plan("tent(lr=0.0001)"),
+        plan("tent", preset="imagenet-c"),
+        plan("tent", root="elsewhere", tags=("sweep",)),
+        Run("tent", stream=STREAM.replace(")", ",limit=100,batch=32)")),
+    ]
+    for run in same:
+        assert perform(run, materials, tmp_path, watcher=Killer(0)).path == first.path
+    other = [plan("tent(lr=0.001)"), plan("tent", seed=1), plan("tent", window=64)]
+    paths = {perform(run, materials, tmp_path).path for run in other}
+    assert len(paths) == 3 and first.path not in paths

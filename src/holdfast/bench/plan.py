@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import holdfast
 from holdfast.data.streams import Stream, parse
@@ -16,8 +17,9 @@ from holdfast.spec import Composition, compose
 # What a stream of single images is normalised over, unless told otherwise.
 WINDOW = 64
 
-# Where things lie, how fast they are read and what a run is for decides no number.
-ELSEWHERE = ("root", "workers", "tags")
+# Where things lie, how fast they are read and what a run is for decides no number; and the method
+# and the stream, with all their settings, say these.
+ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit")
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,10 @@ class Run:
         text = json.dumps({**self.settled(), **hashes}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def folder_name(self, fingerprint: str) -> str:
-        """Readable, safe on every file system, and not the same for two runs."""
+    def folder(self, out: Path, fingerprint: str) -> Path:
+        """The run's folder, whatever spelling of its method it was made under; else a new one,
+        readable and safe on every file system."""
+        mark = f"-s{self.seed}-{fingerprint[:10]}"
+        there = sorted(out.glob(f"*{mark}"))
         slug = re.sub(r"[^\w+.=,-]+", "_", self.title).strip("_")[:60]
-        return f"{slug}-s{self.seed}-{fingerprint[:10]}"
+        return there[0] if there else out / f"{slug}{mark}"

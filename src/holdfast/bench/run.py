@@ -61,7 +61,7 @@ def perform(
     """Do a run, or go on with it, or take it as it is if it is finished."""
     watcher = Nobody() if watcher is None else watcher
     hashes = materials.hashes(run)
-    folder = RunFolder(out / run.folder_name(run.fingerprint(hashes)))
+    folder = RunFolder(run.folder(out, run.fingerprint(hashes)))
     recorder = Recorder(materials.classes(run))
     flow = materials.flow(run)
     with folder.held(), threads(run.threads):
