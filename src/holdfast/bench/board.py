@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.bench.metrics import Recorder
-from holdfast.bench.names import short
+from holdfast.bench.names import apart, short
 from holdfast.bench.plan import Run
 from holdfast.bench.seen import MIXED, Seen
 from holdfast.bench.store import RunFolder
@@ -27,7 +27,8 @@ class Board:
 
     def __init__(self, runs: Sequence[Run], console: Console | None = None):
         self.console = Console(stderr=True) if console is None else console
-        self.titles = list(dict.fromkeys(run.title for run in runs))
+        self._names = dict(zip(runs, apart(runs), strict=True))
+        self.titles = list(dict.fromkeys(self._names.values()))
         self.total = len(runs)
         self.finished = 0
         self.scores: dict[str, list[dict[str, float]]] = {title: [] for title in self.titles}
@@ -53,6 +54,11 @@ class Board:
     ) -> None:
         self._live.stop()
 
+    @property
+    def _name(self) -> str:
+        """Of the run at hand."""
+        return "" if self._run is None else self._names.get(self._run, self._run.title)
+
     def begins(self, run: Run, recorder: Recorder, batches: int) -> None:
         self._run, self._recorder, self._batches = run, recorder, batches
         self._done = self._before = recorder.batches
@@ -74,7 +80,7 @@ class Board:
             mean = recorder.mean_accuracy
             self._say(f"mean {mean:.2f} %, {self._done} batches, {folder.path}")
             scores = {name: tally.accuracy for name, tally in recorder.domains.items()}
-            self.scores[self._run.title].append(scores)
+            self.scores[self._name].append(scores)
         self.finished += 1
         self._run = self._recorder = None
 
@@ -107,7 +113,7 @@ class Board:
     def _cells(self, title: str) -> dict[str, Text]:
         """Accuracies so far, the mean over seeds; the domain at hand in italics."""
         scores = list(self.scores[title])
-        now = self._run is not None and self._run.title == title
+        now = self._name == title
         if now and self._recorder is not None:
             domains = self._recorder.domains
             scores.append({name: tally.accuracy for name, tally in domains.items()})
@@ -142,7 +148,7 @@ class Board:
             else ""
         )
         return Text(
-            f"run {self.finished + 1} of {self.total}: {self._run.title} seed {self._run.seed}, "
+            f"run {self.finished + 1} of {self.total}: {self._name} seed {self._run.seed}, "
             f"batch {self._done} of {self._batches}  {left}"
         )
 

@@ -1,4 +1,12 @@
-"""Short names of domains, as the headings of the paper's tables have them."""
+"""Names that fit into tables: of domains, as the headings of the paper's tables have them, and of
+runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from holdfast.bench.plan import Run
 
 SHORT = {
     "gaussian_noise": "gauss",
@@ -17,3 +25,13 @@ SHORT = {
 def short(domain: str) -> str:
     """`gauss` for gaussian_noise; any other name as it is."""
     return SHORT.get(domain, domain)
+
+
+def apart(runs: Sequence[Run]) -> list[str]:
+    """What runs are called among each other, seeds aside: the method, and what else they differ
+    in."""
+    others = [one.name for one in fields(Run) if one.name not in ("method", "seed", "tags")]
+    vary = [name for name in others if len({getattr(run, name) for run in runs}) > 1]
+    return [
+        ", ".join([run.title, *(f"{name} {getattr(run, name)}" for name in vary)]) for run in runs
+    ]

@@ -1,0 +1,103 @@
+"""What is seen while runs go on, and the tables at their end."""
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from holdfast.bench.board import Board, clock
+from holdfast.bench.names import apart, short
+from holdfast.bench.plan import Run
+from holdfast.bench.results import group, spread
+from holdfast.bench.run import perform
+from holdfast.bench.table import DomainsTable, figures_table
+from holdfast.terminal import as_text
+
+STREAM = "continual(order='fog,original',clean=false)"
+
+
+@pytest.fixture(scope="module")
+def runs():
+    some = {"stream": STREAM, "limit": 64, "batch": 32}
+    return [Run(method, seed=seed, **some) for method in ("frozen", "bn") for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def folders(runs, materials, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    return [perform(run, materials, out) for run in runs]
+
+
+def watched(runs, materials, out, **console):
+    file = io.StringIO()
+    with Board(runs, Console(file=file, **console)) as board:
+        for run in runs:
+            perform(run, materials, out, watcher=board)
+        page = as_text(board.render())
+    return file.getvalue(), page
+
+
+def test_lines_where_there_is_no_terminal(runs, folders, materials, tmp_path):
+    lines, _ = watched(runs[2:], materials, tmp_path, force_terminal=False, width=40)
+    manifest = folders[2].manifest["figures"]
+    first = lines.splitlines()[:3]
+    assert first[0] == f"bn seed 0: fog {manifest['accuracy/fog']:.2f} %"
+    assert first[1] == f"bn seed 0: original {manifest['accuracy/original']:.2f} %"
+    assert first[2].startswith(f"bn seed 0: mean {manifest['mean_accuracy']:.2f} %, 4 batches, ")
+    assert len(first[2]) > 40  # not cut at the width
+
+
+def test_a_table_on_a_terminal(runs, folders, materials, tmp_path):
+    """Its cells are means over the seeds."""
+    for width in (200, 60):
+        screen, page = watched(
+            runs, materials, tmp_path / str(width), force_terminal=True, width=width
+        )
+        assert "batch" in screen
+        result = group(folders)[1]
+        assert f"{result.accuracy('fog'):.1f}" in page
+        rows = page.splitlines()
+        assert (rows[1].startswith("frozen") and rows[2].startswith("bn")) == (width == 200)
+        assert (rows[1].startswith("fog")) == (width == 60)
+
+
+def test_runs_are_told_apart_by_what_they_differ_in():
+    runs = [Run("eata", batch=batch, seed=seed) for batch in (16, 64) for seed in (0, 1)]
+    assert apart(runs) == ["eata, batch 16"] * 2 + ["eata, batch 64"] * 2
+    assert apart(runs[:2]) == ["eata", "eata"]
+
+
+def test_results_are_means_over_seeds(folders):
+    frozen, bn = group(folders)
+    assert (frozen.title, frozen.seeds, bn.title, bn.seeds) == ("frozen", [0, 1], "bn", [0, 1])
+    each = [folder.manifest["figures"]["mean_accuracy"] for folder in folders[2:]]
+    mean = sum(each) / 2
+    assert bn.mean("mean_accuracy") == pytest.approx(mean)
+    spread_ = math.sqrt(sum((one - mean) ** 2 for one in each))
+    assert bn.std("mean_accuracy") == pytest.approx(spread_)
+    alone = group(folders[:1])[0]
+    assert math.isnan(alone.std("mean_accuracy"))
+    assert alone.run == Run("frozen", stream=STREAM, limit=64, batch=32)
+
+
+def test_tables_say_what_the_store_says(folders):
+    results = group(folders)
+    text = as_text(figures_table(results))
+    line = next(line for line in text.splitlines() if line.startswith("bn"))
+    bn = results[1]
+    assert spread(bn.mean("mean_accuracy"), bn.std("mean_accuracy")) in line
+    assert spread(100 * bn.mean("bias"), 100 * bn.std("bias"), 1) in line
+    wide = as_text(DomainsTable(results)).splitlines()
+    assert wide[0].split() == ["method", "fog", "original"]
+    file = io.StringIO()
+    Console(file=file, width=24).print(DomainsTable(results))
+    assert file.getvalue().splitlines()[0].split()[0] == "domain"
+
+
+def test_texts():
+    assert spread(43.214, 0.118) == "43.21 ± 0.12"
+    assert spread(43.214, math.nan) == "43.21"
+    assert spread(math.nan, math.nan) == "–"
+    assert (clock(59.6), clock(3723)) == ("1:00", "1:02:03")
+    assert (short("gaussian_noise"), short("night")) == ("gauss", "night")
