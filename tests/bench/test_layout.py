@@ -7,9 +7,10 @@ import pytest
 from faked import fake
 from rich.console import Console
 
+from holdfast.bench.blocks import Page, Sheet, fold, markdown
 from holdfast.bench.cli import Setup
 from holdfast.bench.experiments import find_experiment
-from holdfast.bench.layout import Page, Sheet, blocks, fold, markdown
+from holdfast.bench.layout import lay_out
 from holdfast.bench.paper import evaluate, plans
 from holdfast.bench.published import published
 from holdfast.terminal import as_text
@@ -51,7 +52,7 @@ def other(answers):
 
 
 def sheets(answer):
-    return [one for one in blocks(answer) if isinstance(one, Sheet)]
+    return [one for one in lay_out(answer) if isinstance(one, Sheet)]
 
 
 def test_published_rows_stand_under_ours_where_they_may(same):
@@ -68,8 +69,8 @@ def test_published_rows_stand_under_ours_where_they_may(same):
     assert paper[-1] == "68.97"
     assert ours[-2] == "70.29 ± 0.35"
     assert not [one for one in others if one.title.startswith("Published")]
-    assert "Comparable with the paper" in as_text(Page(same))
-    assert "NOT COMPARABLE" not in as_text(Page(same))
+    assert "Comparable with the paper" in as_text(Page(lay_out(same)))
+    assert "NOT COMPARABLE" not in as_text(Page(lay_out(same)))
 
 
 def test_published_rows_stand_apart_where_they_may_not(other):
@@ -77,7 +78,7 @@ def test_published_rows_stand_apart_where_they_may_not(other):
     assert "  published" not in [row[0] for row in first.rows]
     assert last.title.startswith("Published: Accuracy, %")
     assert len(last.rows) == 16
-    text = as_text(Page(other))
+    text = as_text(Page(lay_out(other)))
     assert (
         "NOT COMPARABLE with the paper: the model is resnet20:w.pt, not resnext29 (AugMix)." in text
     )
@@ -88,7 +89,7 @@ def test_a_loss_is_said_plainly(same):
     row = next(row for row in changes.rows if row[0] == "TENT + Ours − TENT")
     assert row[1].startswith("−2.00") and row[3] == "0 of 16"
     assert dict(zip(changes.header, row, strict=True))["paper: mean 16"] == "+1.21"
-    text = as_text(Page(same))
+    text = as_text(Page(lay_out(same)))
     assert "in 4 of 5 cases" not in text  # EATA + TTAC loses in the paper, and so it does here
     assert "in 3 of 5 cases here; it does not help in TENT + Ours (−2.00" in text
     assert "EATA + TTAC (−0.97" in text
@@ -102,23 +103,25 @@ def cells(text):
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_a_terminal_of_any_width_shows_every_number(other, width):
     file = io.StringIO()
-    Console(file=file, width=width, force_terminal=True, color_system=None).print(Page(other))
+    Console(file=file, width=width, force_terminal=True, color_system=None).print(
+        Page(lay_out(other))
+    )
     lines = file.getvalue().splitlines()
     assert max(map(len, lines)) <= width
-    assert cells(file.getvalue()) == cells(as_text(Page(other)))
+    assert cells(file.getvalue()) == cells(as_text(Page(lay_out(other))))
     assert "…" not in file.getvalue()
 
 
 def test_elsewhere_a_sheet_is_one_table(other):
-    lines = as_text(Page(other)).splitlines()
+    lines = as_text(Page(lay_out(other))).splitlines()
     heads = [line for line in lines if line.startswith("method")]
     assert len(heads) == 2
     assert all("gauss" in line and "mean 15" in line for line in heads)
 
 
 def test_markdown_holds_the_same(other):
-    text = markdown(other)
-    assert cells(text) == cells(as_text(Page(other)))
+    text = markdown(lay_out(other))
+    assert cells(text) == cells(as_text(Page(lay_out(other))))
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count(" | ") for line in tables[:18]} == {18}
     assert "## table-cifar100: Table 2" in text

@@ -186,7 +186,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path, capsys):
     lines = capsys.readouterr().err.splitlines()
     mean = outcomes[0].folder.manifest["figures"]["mean_accuracy"]
     assert lines[0] == (
-        f"[1/3] bn seed 0, data glyphs-c, model None finished: mean {mean:.2f} %, 8 batches"
+        f"[1/3] bn, data glyphs-c, model None seed 0 finished: mean {mean:.2f} %, 8 batches"
     )
     assert lines[1].startswith("[2/3] bn seed 0, data nowhere, model glyphs failed: ")
     assert len(lines) == 3 and roster.finished == 2

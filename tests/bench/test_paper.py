@@ -11,9 +11,10 @@ from faked import fake
 
 from holdfast.bench import materials as materials_module
 from holdfast.bench import paper_cli
+from holdfast.bench.blocks import Page
 from holdfast.bench.cli import Setup, perform_watched
 from holdfast.bench.experiments import Line, experiments, find_experiment
-from holdfast.bench.layout import Page
+from holdfast.bench.layout import lay_out
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.measures import MEASURES, Finished
 from holdfast.bench.paper import Number, evaluate, plans
@@ -175,7 +176,7 @@ def test_a_sweep_prints_what_the_store_holds(setup, main_table, capsys):
 
 def test_distances_are_those_of_the_analysis(setup, geometry):
     experiment, found = geometry
-    text = as_text(Page(evaluate(experiment, found)))
+    text = as_text(Page(lay_out(evaluate(experiment, found))))
     titles = {
         "gap": "Gap between source and target",
         "intra": "Distance within classes",
@@ -314,6 +315,6 @@ def test_orders_and_batch_sizes(tmp_path):
     assert sixteen.columns == fifteen.columns == ("128", "64", "32", "16", "8", "4")
     assert [row.label for row in sixteen.rows] == ["EATA", "EATA + Ours"]
     assert [sixteen.rows[0].cells[name].value for name in ("128", "8")] == [128, 8]
-    text = as_text(Page(sizes))
+    text = as_text(Page(lay_out(sizes)))
     assert "EATA + Ours is above EATA at batch size 128, 64, 32, 16, and not at 8, 4." in text
     assert table(text, "Change over the host", "EATA + Ours − EATA")["paper: 64"] == "+1.51"

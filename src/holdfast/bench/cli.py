@@ -12,13 +12,14 @@ from typing import Annotated
 import torch
 import tyro
 
+from holdfast.bench.blocks import write_markdown
 from holdfast.bench.board import Board
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.plan import Run as Plan
 from holdfast.bench.roster import Roster
 from holdfast.bench.run import SNAPSHOT_SECONDS
 from holdfast.bench.store import RunFolder
-from holdfast.bench.table import results_table
+from holdfast.bench.table import results_blocks, results_table
 from holdfast.options import Precision
 from holdfast.terminal import show
 
@@ -132,6 +133,8 @@ class Run:
     """Also the paper's distances between features of classes; one more forward a batch."""
     jobs: int = 1
     """Runs at a time; what they say of time is then worth less."""
+    markdown: Path | None = None
+    """A file to write the tables into as well."""
 
     def run(self) -> None:
         setup = self.setup.shared_by(self.jobs)
@@ -149,7 +152,10 @@ class Run:
             for seed in setup.all_seeds
         ]
         outcomes = perform_watched(runs, setup, self.jobs)
-        show(results_table(finished(outcomes)))
+        folders = finished(outcomes)
+        show(results_table(folders))
+        if self.markdown is not None:
+            write_markdown(self.markdown, results_blocks(folders))
         conclude(outcomes, setup)
 
 

@@ -1,46 +1,23 @@
-"""An experiment's answer as something to read: paragraphs and sheets, on a terminal or in Markdown.
+"""An experiment's answer as something to read: paragraphs and sheets.
 
-What is said is decided once, in `blocks`; `Page` and `markdown` only write it down.
+What is said is decided here, once; `blocks.Page` and `blocks.markdown` only write it down.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.text import Text
-
+from holdfast.bench.blocks import Block, Heading, Sheet
 from holdfast.bench.comparable import TOLERANCE
 from holdfast.bench.experiments import Experiment, experiments
 from holdfast.bench.measures import FIFTEEN, SIXTEEN
 from holdfast.bench.names import short
 from holdfast.bench.paper import Answer, Change, Grid, Number, Row
-from holdfast.terminal import columns
 
 NONE = "–"
-GAP = 2
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A table as texts: the first column names the rows."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Heading:
-    text: str
-
-
-Block: TypeAlias = Heading | Sheet | str
-
-
-def blocks(answer: Answer) -> list[Block]:
+def lay_out(answer: Answer) -> list[Block]:
     """All there is to say, in order."""
     experiment = answer.experiment
     beside = answer.has_published and not answer.differences
@@ -216,82 +193,3 @@ def _comparison(answer: Answer, beside: bool) -> Iterator[Block]:
         for grid in answer.grids:
             if grid.published:
                 yield _published_sheet(grid, answer.experiment.rows)
-
-
-# On a terminal.
-
-
-@dataclass(frozen=True)
-class Page:
-    """For `holdfast.terminal.show`: sheets are folded to the width there is."""
-
-    answer: Answer
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        before: Block = ""
-        for block in blocks(self.answer):
-            if isinstance(block, Sheet) or isinstance(before, Sheet):
-                yield Text("")
-            if isinstance(block, Heading):
-                yield Text(block.text, style="bold")
-            elif isinstance(block, Sheet):
-                yield Text(block.title, style="bold")
-                yield from (_table(band) for band in fold(block, options.max_width))
-            else:
-                yield Text(block, style="yellow" if block.startswith("NOT") else "")
-            before = block
-
-
-def fold(sheet: Sheet, width: int) -> list[Sheet]:
-    """The sheet in as many bands as it takes, each with the first column."""
-    widths = [max(map(len, cells)) + GAP for cells in zip(sheet.header, *sheet.rows, strict=True)]
-    bands: list[list[int]] = [[]]
-    room = 0
-    for number, needs in enumerate(widths[1:], 1):
-        if bands[-1] and needs > room:
-            bands.append([])
-        if not bands[-1]:
-            room = width - widths[0] + GAP  # the last column needs no gap after it
-        room -= needs
-        bands[-1].append(number)
-    return [
-        Sheet(
-            sheet.title,
-            (sheet.header[0], *(sheet.header[number] for number in band)),
-            tuple((row[0], *(row[number] for number in band)) for row in sheet.rows),
-        )
-        for band in bands
-    ]
-
-
-def _table(sheet: Sheet) -> RenderableType:
-    table = columns(*sheet.header)
-    for column in table.columns[1:]:
-        column.justify, column.no_wrap = "right", True
-    for row in sheet.rows:
-        table.add_row(*map(Text, row), style="dim" if row[0].startswith(" ") else "")
-    return table
-
-
-# In Markdown.
-
-
-def markdown(answer: Answer) -> str:
-    parts = []
-    for block in blocks(answer):
-        if isinstance(block, Heading):
-            parts.append(f"## {block.text}")
-        elif isinstance(block, Sheet):
-            parts.append(f"**{block.title}**")
-            lines = [block.header, ("---", *("---:" for _ in block.header[1:])), *block.rows]
-            parts.append("\n".join(f"| {' | '.join(map(_escape, line))} |" for line in lines))
-        else:
-            parts.append(_escape(block))
-    return "\n\n".join(parts) + "\n"
-
-
-def _escape(text: str) -> str:
-    """Underscores, stars and bars as they are."""
-    return "".join(f"\\{sign}" if sign in "_*|<>" else sign for sign in text.strip())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +10,10 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.bench.blocks import Page, write_markdown
 from holdfast.bench.cli import Setup, conclude, finished, perform_watched
 from holdfast.bench.experiments import Line, experiments, find_experiment
-from holdfast.bench.layout import Page, markdown
+from holdfast.bench.layout import lay_out
 from holdfast.bench.paper import chosen, evaluate, plans
 from holdfast.bench.store import RunFolder
 from holdfast.terminal import columns, show
@@ -55,13 +54,10 @@ class Paper:
         for (line, _), outcome in zip(planned, outcomes, strict=True):
             if outcome.folder is not None:
                 found.setdefault(line, []).append(outcome.folder)
-        answer = evaluate(experiment, found)
-        show(Page(answer))
+        blocks = lay_out(evaluate(experiment, found))
+        show(Page(blocks))
         if self.markdown is not None:
-            self.markdown.parent.mkdir(parents=True, exist_ok=True)
-            command = shlex.join(["holdfast", *sys.argv[1:]])
-            text = f"{markdown(answer)}\nMade with `{command}`.\n"
-            self.markdown.write_text(text, encoding="utf-8")
+            write_markdown(self.markdown, blocks)
         conclude(outcomes, setup)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
 from types import TracebackType
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from holdfast.bench.many import Outcome, Progress
+from holdfast.bench.names import apart
 from holdfast.bench.plan import Run
 
 
@@ -82,10 +82,5 @@ class Roster:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """What runs are called among each other: method, seed, and whatever else they differ in."""
-    others = [one.name for one in fields(Run) if one.name not in ("method", "seed", "tags")]
-    vary = [name for name in others if len({getattr(run, name) for run in runs}) > 1]
-    return [
-        ", ".join([f"{run.title} seed {run.seed}", *(f"{n} {getattr(run, n)}" for n in vary)])
-        for run in runs
-    ]
+    """What runs are called among each other, with their seeds."""
+    return [f"{name} seed {run.seed}" for name, run in zip(apart(runs), runs, strict=True)]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, Group
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.bench.blocks import Block, Heading, Sheet
 from holdfast.bench.names import short
 from holdfast.bench.results import Result, group, spread
 from holdfast.bench.store import RunFolder
@@ -19,14 +21,8 @@ from holdfast.terminal import UNBOUNDED, columns
 def results_table(folders: Iterable[RunFolder]) -> Group:
     """Accuracy by domain, and a line of figures for each method."""
     results = group(folders)
-    first = results[0]
-    images = first.manifests[0]["images"]
-    heading = (
-        f"{first.run.data}, {first.manifests[0]['stream']}, {images} images, "
-        f"{len(first.seeds)} seed{'s' if len(first.seeds) > 1 else ''}: accuracy in %"
-    )
     return Group(
-        Text(heading, style="bold"),
+        Text(f"{_heading(results)}: accuracy in %", style="bold"),
         DomainsTable(results),
         Text(""),
         figures_table(results),
@@ -72,13 +68,17 @@ def emphasised(scores: Sequence[float]) -> list[Text]:
 
 def figures_table(results: Sequence[Result]) -> Table:
     """One line a method: means over domains ± standard deviation over seeds, and the rest."""
+    sheet = figures_sheet(results)
+    cells = [[Text(cell) for cell in row[1:]] for row in sheet.rows]
+    return filled(sheet.header[0], sheet.header[1:], [row[0] for row in sheet.rows], cells)
+
+
+def figures_sheet(results: Sequence[Result]) -> Sheet:
     counts = sorted({len(one.domains) for one in results})
-    whole = "/".join(map(str, counts))
-    fewer = "/".join(str(count - 1) for count in counts)
-    table = columns(
+    header = (
         "method",
-        f"mean of {whole}",
-        f"mean of {fewer}",
+        f"mean of {'/'.join(map(str, counts))}",
+        f"mean of {'/'.join(str(count - 1) for count in counts)}",
         "ECE %",
         "bias %",
         "> 0.95 %",
@@ -88,25 +88,50 @@ def figures_table(results: Sequence[Result]) -> Table:
         "MB",
         "collapse",
     )
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for one in results:
-        collapsed = one.values("collapse")
-        table.add_row(
-            Text(one.title),
-            _figure(one, "mean_accuracy"),
-            _figure(one, "mean_accuracy_corrupted"),
-            _figure(one, "ece_15", 100, 1),
-            _figure(one, "bias", 100, 1),
-            _figure(one, "share_above_0.95", 100, 1),
-            f"{1000 * one.mean('time_median'):.1f}",
-            f"{1000 * one.mean('time_p95'):.1f}",
-            f"{one.mean('time_images_per_second'):.0f}",
-            f"{one.mean('memory_peak'):.0f}",
-            Text(f"batch {min(collapsed):.0f}", "red") if collapsed else Text("–"),
-        )
-    return table
+    return Sheet("Figures", header, tuple(map(_figures, results)))
+
+
+def _figures(one: Result) -> tuple[str, ...]:
+    collapsed = one.values("collapse")
+    return (
+        one.title,
+        _figure(one, "mean_accuracy"),
+        _figure(one, "mean_accuracy_corrupted"),
+        *(_figure(one, name, 100, 1) for name in ("ece_15", "bias", "share_above_0.95")),
+        f"{1000 * one.mean('time_median'):.1f}",
+        f"{1000 * one.mean('time_p95'):.1f}",
+        f"{one.mean('time_images_per_second'):.0f}",
+        f"{one.mean('memory_peak'):.0f}",
+        f"batch {min(collapsed):.0f}" if collapsed else "–",
+    )
 
 
 def _figure(result: Result, name: str, scale: float = 1, digits: int = 2) -> str:
     return spread(scale * result.mean(name), scale * result.std(name), digits)
+
+
+def results_blocks(folders: Iterable[RunFolder]) -> list[Block]:
+    """The same for a file."""
+    results = group(folders)
+    domains = list(dict.fromkeys(name for one in results for name in one.domains))
+    rows = [(one.title, *(f"{one.accuracy(name):.2f}" for name in domains)) for one in results]
+    return [
+        Heading(_heading(results)),
+        figures_sheet(results),
+        Sheet("Accuracy by domain, %", ("method", *map(short, domains)), tuple(rows)),
+    ]
+
+
+def _heading(results: Sequence[Result]) -> str:
+    """What they were run on."""
+    run, manifest = results[0].run, results[0].manifests[0]
+    count = len(results[0].seeds)
+    said = [
+        Path(run.data).name,
+        Path(run.model.split(":")[-1]).name if run.model else "",
+        str(manifest["stream"]),
+        f"{manifest['images']} images",
+        f"preset {run.preset}" if run.preset else "",
+        f"{count} seed{'s' if count > 1 else ''}",
+    ]
+    return ", ".join(filter(None, said))
