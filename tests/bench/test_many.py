@@ -188,10 +188,10 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path, capsys):
     assert lines[0] == (
         f"[1/3] bn, data glyphs-c, model None seed 0 finished: mean {mean:.2f} %, 8 batches"
     )
-    assert lines[1].startswith("[2/3] bn seed 0, data nowhere, model glyphs failed: ")
+    assert lines[1].startswith("[2/3] bn, data nowhere, model glyphs seed 0 failed: ")
     assert len(lines) == 3 and roster.finished == 2
 
 
 def test_labels_say_what_runs_differ_in():
     runs = [plan(), plan("tent( lr=0.1 )", seed=3, batch=4)]
-    assert labels(runs) == ["bn seed 0, batch 8", "tent(lr=0.1) seed 3, batch 4"]
+    assert labels(runs) == ["bn, batch 8 seed 0", "tent(lr=0.1), batch 4 seed 3"]
