@@ -70,7 +70,7 @@ class Corrupted(torch.utils.data.Dataset):
 def test_workers_do_not_matter(workers, size, seed):
     order = torch.randperm(len(Corrupted()), generator=torch.Generator().manual_seed(seed))
     loader = torch.utils.data.DataLoader(
-        Corrupted(), size, sampler=order.tolist(), num_workers=workers, timeout=120
+        Corrupted(), size, sampler=order.tolist(), num_workers=workers, timeout=200
     )
     whole = torch.cat([corrupt(IMAGES, name, table="cifar") for name in CORRUPTIONS])
     assert torch.equal(torch.cat(list(loader)), whole[order])

@@ -89,7 +89,7 @@ def test_workers_read_the_same(npz, context):
     found = read_npz(npz)
     found.image(0)  # opened here first: workers still open it for themselves
     loader = DataLoader(
-        found, batch_size=3, num_workers=2, multiprocessing_context=context, timeout=120
+        found, batch_size=3, num_workers=2, multiprocessing_context=context, timeout=200
     )
     batches = list(loader)
     assert torch.equal(torch.cat([images for images, _ in batches]), found.images(range(7)))

@@ -135,7 +135,7 @@ def test_bad_images_are_named_also_by_workers(root):
         with pytest.raises(ValueError, match=rf"{path} is not an image, or is cut short"):
             found[1]
         with pytest.raises(ValueError, match=re.escape(str(path))) as caught:
-            list(DataLoader(found, 4, num_workers=1, timeout=120))
+            list(DataLoader(found, 4, num_workers=1, timeout=200))
         # Left to the garbage collector, a worker that met an error is waited for.
         traceback.clear_frames(caught.tb)
     path.unlink()
