@@ -18,6 +18,7 @@ needs_ray = pytest.mark.skipif(
 
 
 @needs_ray
+@pytest.mark.timeout(600)  # on a busy machine the cluster may have to be started again
 def test_a_killed_worker_is_replaced_and_the_rows_are_those_of_one_process(tmp_path):
     import ray
 
@@ -32,7 +33,12 @@ def test_a_killed_worker_is_replaced_and_the_rows_are_those_of_one_process(tmp_p
                 os.kill(news.pid, signal.SIGKILL)
                 killed.append(news.pid)
 
-    outcomes = perform_on_ray(runs, tmp_path / "ray", every=0.05, tell=tell, cores=2)
+    try:
+        outcomes = perform_on_ray(runs, tmp_path / "ray", every=0.05, tell=tell, cores=2)
+    except ValueError as error:
+        if "timed out during startup" in str(error):
+            pytest.skip("the machine is too busy for Ray, which allows itself 15 s to start")
+        raise
     assert not ray.is_initialized()
     assert killed and begun[0] > 0  # it went on, and did not begin anew
     alone = perform_all(runs, tmp_path / "one")

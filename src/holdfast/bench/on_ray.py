@@ -27,6 +27,9 @@ RETRIES = 3
 # Seconds for runs that were asked to stop to reach the end of their batch.
 PATIENCE = 60.0
 
+# On a busy machine, it gives up on parts of its own after 15 seconds (ray-project/ray#65983).
+STARTS = 2
+
 # Nothing is told of its use, and it is silent on what it does not do to a GPU.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -87,10 +90,14 @@ def _cluster(address: str, cores: int | None) -> Iterator[Any]:
             "Ray is not installed: pip install 'holdfast[ray]', or leave out --engine ray."
         ) from None
     local = {**LOCAL, "num_cpus": cores} if address == "local" else {}
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ValueError(f"There is no Ray cluster at {address!r}: {error}") from None
+    for left in reversed(range(STARTS if local else 1)):
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local)
+            break
+        except Exception as error:  # some of its errors are of no other type
+            ray.shutdown()
+            if not left:
+                raise ValueError(f"No Ray cluster answers at {address!r}: {error}") from None
     try:
         yield ray
     finally:

@@ -22,6 +22,7 @@ from holdfast.bench.results import Result, spread
 from holdfast.bench.roster import Roster, labels
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN, Point, expand, read_sweep
+from holdfast.data.layouts import CLEAN
 from holdfast.spec import methods
 from holdfast.terminal import columns, show
 
@@ -146,9 +147,9 @@ def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
         folders.setdefault(place, []).extend([outcome.folder] if outcome.folder else [])
         chosen[place] = CHOSEN in point.run.tags
     results = {place: Result(tuple(each)) for place, each in folders.items()}
-    best = _best(results, names.index("lr")) if "lr" in names else None
-    counts = sorted({len(one.domains) for one in results.values() if one.folders})
-    means = ["mean of " + "/".join(str(count - less) for count in counts) for less in (0, 1)]
+    best = _best(results, chosen, names.index("lr")) if "lr" in names else None
+    domains = [one.domains for one in results.values() if one.folders]
+    means = [_mean_of(map(len, domains)), _mean_of(len({*one} - {CLEAN}) for one in domains)]
     table = columns(*names, *(["this lr is"] if best else []), "seeds", *means, "ECE %", "bias %")
     for place, one in results.items():
         which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
@@ -162,13 +163,18 @@ def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def _best(results: Mapping[Place, Result], rate: int) -> set[Place]:
-    """The places that are better than those which differ in the learning rate alone."""
+def _mean_of(counts: Iterable[int]) -> str:
+    return "mean of " + "/".join(map(str, sorted({*counts})))
+
+
+def _best(results: Mapping[Place, Result], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
+    """Of the places that differ in the learning rate alone, the best ones; the default, if none
+    is better."""
     rivals: dict[Place, list[Place]] = {}
     for place, one in results.items():
         if one.values("mean_accuracy"):
             rivals.setdefault(place[:rate] + place[rate + 1 :], []).append(place)
-    scores = {place: one.mean("mean_accuracy") for place, one in results.items()}
+    scores = {p: (one.mean("mean_accuracy"), not chosen[p]) for p, one in results.items()}
     return {max(each, key=scores.__getitem__) for each in rivals.values()}
 
 
