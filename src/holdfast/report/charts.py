@@ -72,25 +72,27 @@ class Charts:
         return self.finish(layers, height)
 
     def bars(
-        self, data: str, x: alt.X, tooltip: Sequence[alt.Tooltip], std: str, many: int
+        self, data: str, x: alt.X, tooltip: Sequence[alt.Tooltip], std: str | None, many: int
     ) -> Spec:
-        """A bar for each method under its name, and its spread over seeds."""
+        """A bar for each method under its name, and its spread over seeds if there are some."""
         axis = alt.Axis(labels=False, grid=False)
         y = alt.Y("method:N", sort=list(self.labels), title=None, axis=axis)
         drawn = base(data).transform_filter(CHOSEN).encode(y=y)
         bar = drawn.mark_bar(height=9, cornerRadiusEnd=2, yOffset=7).encode(
-            x=x, color=self.colour(), tooltip=list(tooltip)
+            x=x, color=self.colour().legend(None), tooltip=list(tooltip)
         )
         name = drawn.mark_text(align="left", baseline="bottom", fontSize=11, dx=2, dy=1).encode(
             x=alt.value(0), text="method:N"
         )
+        if std is None:
+            return self.finish((bar, name), BAR_HEIGHT * many)
         field = x.shorthand
         whisker = (
             drawn.transform_filter(f"isValid(datum.{std})")
             .transform_calculate(
                 low=f"datum.{field} - datum.{std}", high=f"datum.{field} + datum.{std}"
             )
-            .mark_rule(strokeWidth=1.5, color=MUTED, yOffset=7)
+            .mark_rule(style="whisker", yOffset=7)
             .encode(x="low:Q", x2="high:Q")
         )
         return self.finish((bar, name, whisker), BAR_HEIGHT * many)
@@ -122,7 +124,8 @@ class Charts:
         )
 
     def _legend(self) -> alt.Legend:
-        return alt.Legend(title=None, orient="bottom", columns=3, labelLimit=260)
+        columns = 3 if max(map(len, self.labels), default=0) < 24 else 1
+        return alt.Legend(title=None, orient="bottom", columns=columns, labelLimit=500)
 
     def finish(self, layers: Sequence[Any], height: Any) -> Spec:
         sized = alt.layer(*layers).properties(

@@ -107,7 +107,8 @@ class Comparison:
             return None
         others = [one for one in self.entries if one.names == entry.names[:-1]]
         alike = [one for one in others if _alike(one, entry)] or others
-        same = [one for one in alike if one.parts == entry.parts[:-1]]
+        wanted = [canonical(part) for part in entry.parts[:-1]]
+        same = [one for one in alike if [canonical(part) for part in one.parts] == wanted]
         found = same or alike
         return found[0] if len(found) == 1 else None
 
@@ -132,6 +133,12 @@ def split(method: str) -> tuple[str, ...]:
         else:
             parts[-1] += sign
     return tuple(parts)
+
+
+def canonical(part: str) -> str:
+    """A part with its settings in alphabetical order, since a sweep may write them in another."""
+    name, bracket, settings = part.replace(" ", "").partition("(")
+    return f"{name}{bracket}{','.join(sorted(settings.removesuffix(')').split(',')))}"
 
 
 def _comparison(readings: Sequence[Reading]) -> Comparison:
@@ -164,7 +171,8 @@ def _images_key(reading: Reading) -> str:
 
 
 def _method_key(reading: Reading) -> str:
-    own = {name: value for name, value in reading.run.items() if name not in ASIDE}
+    # The method with all its settings says what a preset does.
+    own = {name: value for name, value in reading.run.items() if name not in ASIDE | {"preset"}}
     return _key(
         {
             **own,

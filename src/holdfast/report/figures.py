@@ -237,7 +237,7 @@ class _Drawn:
                     self.prefix + "ece",
                     alt.X("ece", type="quantitative", title="ECE, %"),
                     tips("ece", "ECE (15 bins), %", ".2f", "ece_20:Q", std="std"),
-                    "std",
+                    "std" if calibration["std"].drop_nulls().len() else None,
                     many=len(calibration),
                 ),
                 {self.prefix + "ece": calibration},

@@ -156,14 +156,14 @@ def _time(found: Difference) -> str:
 
 
 def finding(comparison: Comparison) -> str:
-    """The one sentence: on the best method that adds a plug-in to a host that was run too; else
-    on the best and the next; else on the only one."""
-    entries = [one for one in comparison.entries if one.values("mean_accuracy")]
+    """The one sentence: on a plug-in and its host, where both were run; else on the best method
+    and the next; else on the only one."""
+    entries = _told(comparison)
     if not entries:
         return "No batch of these runs has been written down yet."
-    pairs = _pairs(comparison, entries)
+    pairs = _pairs(comparison)
     if pairs:
-        return sentence(pairs[0])
+        return _of_pairs(pairs[0])
     ranked = sorted(entries, key=lambda one: -one.mean("mean_accuracy"))
     if len(ranked) == 1:
         return _alone(ranked[0])
@@ -176,13 +176,44 @@ def finding(comparison: Comparison) -> str:
 
 def others(comparison: Comparison) -> list[str]:
     """The same of every other plug-in and its host."""
-    entries = [one for one in comparison.entries if one.values("mean_accuracy")]
-    return [sentence(pair) for pair in _pairs(comparison, entries)[1:]]
+    return [_of_pairs(pairs) for pairs in _pairs(comparison)[1:]]
 
 
-def _pairs(comparison: Comparison, entries: list[Entry]) -> list[Pair]:
-    found = [Pair(one, host) for one in entries if (host := comparison.host_of(one)) in entries]
-    return sorted(found, key=lambda pair: -pair.entry.mean("mean_accuracy"))
+def _told(comparison: Comparison) -> list[Entry]:
+    return [one for one in comparison.entries if one.values("mean_accuracy")]
+
+
+def _pairs(comparison: Comparison) -> list[list[Pair]]:
+    """By host and plug-in, since of many settings none should be picked by its result; those with
+    the most accurate host first."""
+    found: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
+    for one in _told(comparison):
+        host = comparison.host_of(one)
+        if host is not None and host.values("mean_accuracy"):
+            found.setdefault((host.label, one.names), []).append(Pair(one, host))
+    return sorted(found.values(), key=lambda pairs: -pairs[0].other.mean("mean_accuracy"))
+
+
+def _of_pairs(pairs: list[Pair]) -> str:
+    if len(pairs) == 1:
+        return sentence(pairs[0])
+    known = [one for pair in pairs if (one := pair.accuracy()).is_known]
+    name, host = "+".join(pairs[0].entry.names), pairs[0].other.label
+    if not known:
+        return f"{name} and {host} have no domain in common yet."
+    least, most = (pick(known, key=lambda one: one.value).value for pick in (min, max))
+    more, less = (sum(one.is_shown and sign * one.value > 0 for one in known) for sign in (1, -1))
+    tested = min(one.seeds for one in known) > 1
+    seeds = "by more than seeds differ" if tested else "with one seed"
+    which = f"better in {more} and worse in {less}" if more or less else "in none"
+    return (
+        f"{name} differs from {host} by {_signed(least)} to {_signed(most)} points of accuracy "
+        f"over {len(known)} settings: {which} of them, {seeds}."
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def _alone(entry: Entry) -> str:

@@ -37,7 +37,7 @@ class UnreadableError(ValueError):
     """A folder that is no run, or whose manifest cannot be read."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reading:
     """What could be read of a run, and in `notes` what could not."""
 

@@ -48,13 +48,17 @@ def sweep_chart(charts: Charts, data: str, axis: Axis) -> Spec:
         alt.Tooltip("std:Q", title="± over seeds", format=".2f"),
         alt.Tooltip("seeds:Q"),
     ]
-    has_host = axis.table["host_mean"].drop_nulls().len() > 0
     layers = [
-        *([host] if has_host else []),
+        *([host] if _any(axis, "host_mean") else []),
         drawn.mark_line(color=MUTED, strokeWidth=1.5).encode(y=y, strokeDash=curve),
-        bars,
+        *([bars] if _any(axis, "std") else []),
         drawn.mark_point(filled=True, size=70, opacity=1).encode(
             y=y, color=charts.colour(), shape=charts.shape(), tooltip=tooltip
         ),
     ]
     return charts.finish(layers, HEIGHT)
+
+
+def _any(axis: Axis, column: str) -> bool:
+    """A layer of nothing has no scale, and Vega would warn of it."""
+    return axis.table[column].drop_nulls().len() > 0

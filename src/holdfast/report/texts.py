@@ -106,9 +106,9 @@ def _latex_table(table: Table, title: str, label: str, *, rotated: bool) -> str:
     heads = [tex(one.text) for one in table.columns]
     if rotated:
         heads = [rf"\rotatebox[origin=c]{{70}}{{{one}}}" for one in heads]
-    rows = []
+    rows: list[str] = []
     for row in table.rows:
-        if row.published is False and rows and _begins_group(row):
+        if not row.published and rows and _begins_group(row):
             rows.append(r"\addlinespace[2pt]")
         rows.append(" & ".join(_latex_row(row)) + r" \\")
     body = "\n".join(rows)

@@ -75,7 +75,7 @@ def boundaries(comparison: Comparison) -> pl.DataFrame:
     for key, name in (("domain", "{}"), ("visit", "visit {}")):
         found = [_stretches(table, key) for table in tables]
         longest = max(found, key=lambda one: one["end"].max() or 0, default=None)
-        if longest is None or len(longest) > BOUNDARIES:
+        if longest is None or not 1 < len(longest) <= BOUNDARIES:
             continue
         # A run that goes on ends early; the others have to agree.
         agree = all(

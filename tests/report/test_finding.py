@@ -1,0 +1,147 @@
+"""The sentence at the top says what the runs show, better or worse, and no more than that."""
+
+import pytest
+from made import make_run
+
+from holdfast.report.entries import compare
+from holdfast.report.finding import finding, others
+from holdfast.report.gather import gather
+
+
+def comparison(path):
+    (one,) = compare(gather(path).readings)
+    return one
+
+
+def make(path, method, accuracies, time=0.05, **others):
+    for seed, accuracy in enumerate(accuracies):
+        make_run(path, method, accuracy, seed=seed, rows={"time": time}, **others)
+
+
+def test_a_plug_in_that_helps(tmp_path):
+    make(tmp_path, "eata", (50, 55))
+    make(tmp_path, "eata+debias", (60, 63.75), time=0.1)
+    said = finding(comparison(tmp_path))
+    # The differences are 10 and 8.75, seed by seed.
+    assert said.startswith("eata+debias is 9.4 ± 0.9 points more accurate than eata, ")
+    assert "% slower" in said and "seed" not in said
+
+
+def test_a_plug_in_that_harms_is_told_as_plainly(tmp_path):
+    make(tmp_path, "eata", (60, 63.75), time=0.1)
+    make(tmp_path, "eata+debias", (50, 55))
+    said = finding(comparison(tmp_path))
+    assert said.startswith("eata+debias is 9.4 ± 0.9 points less accurate than eata, ")
+    assert "% faster" in said
+
+
+def test_no_difference_is_claimed_that_is_smaller_than_that_between_seeds(tmp_path):
+    make(tmp_path, "eata", (50, 60))
+    make(tmp_path, "eata+debias", (60, 55))
+    said = finding(comparison(tmp_path))
+    assert said.startswith("eata+debias is as accurate as eata (they differ by 2.5 ± 10.6 points")
+    assert "more accurate" not in said
+
+
+def test_the_same_is_the_same(tmp_path):
+    make(tmp_path, "eata", (50,))
+    make(tmp_path, "eata+debias", (50,))
+    said = finding(comparison(tmp_path))
+    assert said.startswith("eata+debias is as accurate as eata, ")
+    assert "equally well calibrated" in said
+    assert "as fast" in said
+
+
+def test_one_seed_is_told(tmp_path):
+    make(tmp_path, "eata", (50,))
+    make(tmp_path, "eata+debias", (55,))
+    said = finding(comparison(tmp_path))
+    assert "5.0 points more accurate" in said
+    assert "one seed, so chance is not ruled out" in said
+
+
+@pytest.mark.parametrize(("over", "word"), [(-0.2, "better"), (0.2, "worse")])
+def test_calibration_is_told(tmp_path, over, word):
+    """`over`: how much surer it is than the host, which is too sure by 0.3."""
+    make_run(tmp_path, "eata", 50, rows={"over": 0.3})
+    make_run(tmp_path, "eata+debias", 50, rows={"over": 0.3 + over})
+    assert f"{word} calibrated" in finding(comparison(tmp_path))
+
+
+def test_different_seeds_are_compared_by_both_spreads(tmp_path):
+    for seed, accuracy in ((0, 50), (1, 60)):
+        make_run(tmp_path, "eata", accuracy, seed=seed)
+    for seed, accuracy in ((2, 58.75), (3, 61.25)):
+        make_run(tmp_path, "eata+debias", accuracy, seed=seed)
+    # Five points apart, but the spreads are 7.1 and 1.8.
+    assert "as accurate as eata (they differ by 5.0 ± 7.3" in finding(comparison(tmp_path))
+
+
+def test_other_machines_times_are_not_compared(tmp_path):
+    make_run(tmp_path, "eata")
+    make_run(tmp_path, "eata+debias", manifest={"machine": {"processor": "another"}})
+    said = finding(comparison(tmp_path))
+    assert "fast" not in said and "slow" not in said
+
+
+def test_without_a_host_the_best_is_compared_with_the_next(tmp_path):
+    make(tmp_path, "bn", (50, 50))
+    make(tmp_path, "tent", (60, 60))
+    make(tmp_path, "eata", (70, 70))
+    assert finding(comparison(tmp_path)).startswith(
+        "eata is 10.0 ± 0.0 points more accurate than tent"
+    )
+
+
+def test_the_best_may_be_several(tmp_path):
+    make(tmp_path, "bn", (10, 10))
+    make(tmp_path, "tent", (50, 60))
+    make(tmp_path, "eata", (60, 50))
+    said = finding(comparison(tmp_path))
+    assert said == (
+        "eata and tent are equally accurate, at 55.0 %, the best of 3 methods: they differ by no "
+        "more than seeds do."
+    )
+
+
+def test_one_run_alone(tmp_path):
+    make(tmp_path, "eata", (60,))
+    said = finding(comparison(tmp_path))
+    assert said.startswith("eata is 60.0 % accurate on average over 3 domains, with a calibration")
+    assert said.endswith("(one seed).")
+
+
+def test_while_runs_go_on_only_what_both_have_seen_is_compared(tmp_path):
+    """The host is through all three domains, the other through the first and half the second."""
+    make_run(tmp_path, "eata", {"fog": 50, "snow": 10, "original": 90})
+    make_run(tmp_path, "eata+debias", {"fog": 60, "snow": 90, "original": 90}, cut=6)
+    said = finding(comparison(tmp_path))
+    assert said.startswith("So far, eata+debias is 10.0 points more accurate than eata")
+
+
+def test_nothing_yet(tmp_path):
+    make_run(tmp_path, cut=0)
+    assert finding(comparison(tmp_path)) == "No batch of these runs has been written down yet."
+
+
+def test_of_many_settings_none_is_picked_by_its_result(tmp_path):
+    make(tmp_path, "eata", (50, 50))
+    make(tmp_path, "eata+debias(alpha=0.9)", (60, 60))
+    make(tmp_path, "eata+debias(alpha=0.96)", (45, 45))
+    make(tmp_path, "eata+debias(alpha=0.99)", (45, 55))
+    said = finding(comparison(tmp_path))
+    assert said == (
+        "eata+debias differs from eata by −5.00 to +10.00 points of accuracy over 3 settings: "
+        "better in 1 and worse in 1 of them, by more than seeds differ."
+    )
+
+
+def test_every_other_plug_in_has_its_sentence(tmp_path):
+    make(tmp_path, "eata", (60, 60))
+    make(tmp_path, "eata+debias", (65, 65))
+    make(tmp_path, "tent", (50, 50))
+    make(tmp_path, "tent+debias", (40, 40))
+    one = comparison(tmp_path)
+    assert finding(one).startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata")
+    (other,) = others(one)
+    assert other.startswith("tent+debias is 10.0 ± 0.0 points less accurate than tent")

@@ -1,0 +1,151 @@
+"""Whatever lies in a folder of runs: what can be read is read, and the rest is told."""
+
+import json
+
+import polars as pl
+import pytest
+from made import make_run
+
+from holdfast.report.gather import Gatherer, gather
+
+
+def only(gathered):
+    (reading,) = gathered.readings
+    return reading
+
+
+def told(gathered):
+    return " ".join(f"{note.path} {note.text}" for note in gathered.notes)
+
+
+def test_a_finished_run_has_the_figures_of_its_manifest(tmp_path):
+    folder = make_run(tmp_path, analysis=True)
+    gathered = gather(tmp_path)
+    reading = only(gathered)
+    assert reading.figures == folder.manifest["figures"]
+    assert reading.finished and reading.done == reading.planned == 12
+    assert reading.domains == ["fog", "snow", "original"]
+    assert reading.analysis["gap"].to_list() == folder.analysis["gap"].to_list()
+    assert gathered.notes == ()
+
+
+def test_a_run_that_goes_on_is_read_as_far_as_it_is(tmp_path):
+    make_run(tmp_path, cut=5)
+    reading = only(gather(tmp_path))
+    assert not reading.finished
+    assert (reading.done, reading.planned) == (5, 12)
+    assert reading.domains == ["fog", "snow"]
+
+
+def test_a_damaged_part_leaves_what_came_before_it(tmp_path):
+    folder = make_run(tmp_path, cut=6)
+    last = sorted(folder.path.glob("rows-*"))[-1]
+    last.write_bytes(last.read_bytes()[:100])
+    gathered = gather(tmp_path)
+    assert only(gathered).done == 3
+    assert "3 batches before it" in told(gathered)
+
+
+def test_a_row_that_does_not_fit_does_not_get_half_way_in(tmp_path):
+    folder = make_run(tmp_path, cut=6)
+    last = sorted(folder.path.glob("rows-*"))[-1]
+    bad = pl.read_parquet(last).with_columns(pl.col("predicted").list.head(3))
+    bad.write_parquet(last)
+    reading = only(gather(tmp_path))
+    assert reading.done == 3
+    assert reading.figures["images"] == 60 == reading.batches["images"].sum()
+
+
+def test_without_rows_the_manifests_figures_are_shown(tmp_path):
+    folder = make_run(tmp_path)
+    (folder.path / "rows.parquet").unlink()
+    gathered = gather(tmp_path)
+    assert only(gathered).figures == folder.manifest["figures"]
+    assert only(gathered).recorder is None
+    assert "rows cannot be read" in told(gathered)
+
+
+def test_figures_that_are_not_those_of_the_rows_are_told(tmp_path):
+    folder = make_run(tmp_path, accuracy=60)
+    manifest = folder.manifest
+    manifest["figures"]["mean_accuracy"] = 99.0
+    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    gathered = gather(tmp_path)
+    assert only(gathered).figures["mean_accuracy"] == pytest.approx(60)
+    assert "not those of its rows" in told(gathered)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"classes": 10', "not a manifest that can be read"),
+        ("[]", "not a manifest that can be read"),
+        ('{"format": 99, "classes": 10}', "format"),
+        ('{"name": "somebody else\'s"}', "no number of classes"),
+        ('{"classes": "many"}', "no number of classes"),
+    ],
+)
+def test_a_foreign_manifest_is_a_note(tmp_path, text, reason):
+    make_run(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "manifest.json").write_text(text)
+    gathered = gather(tmp_path)
+    assert only(gathered).title == "eata"
+    assert str(other) in told(gathered) and reason in told(gathered)
+
+
+def test_a_manifest_that_holds_anything_does_no_harm(tmp_path):
+    odd = {"run": 3, "title": ["x"], "settings": "no", "hashes": 7, "stream": None, "batches": "x"}
+    folder = make_run(tmp_path, manifest=odd | {"fingerprint": "abc"})
+    reading = only(gather(tmp_path))
+    assert reading.title == folder.path.name
+    assert reading.seed == 0 and reading.tags == () and reading.settings == {}
+    assert reading.batch_size is None and reading.planned is None
+
+
+def test_foreign_parquet_and_stray_files_are_notes(tmp_path):
+    make_run(tmp_path)
+    other = make_run(tmp_path, "tent")
+    pl.DataFrame({"a": [1]}).write_parquet(other.path / "rows.parquet")
+    (other.path / "analysis.parquet").write_bytes(b"nonsense")
+    (tmp_path / "shopping.txt").write_text("eggs")
+    rows = tmp_path / "no-manifest"
+    rows.mkdir()
+    (rows / "rows.parquet").write_bytes(b"")
+    gathered = gather(tmp_path)
+    assert {one.title for one in gathered.readings} == {"eata", "tent"}
+    for word in ("shopping.txt", "no manifest.json", "rows cannot", "analysis.parquet cannot"):
+        assert word in told(gathered)
+
+
+def test_runs_are_found_below_and_counted_once(tmp_path):
+    folder = make_run(tmp_path / "a" / "b", seed=1)
+    (tmp_path / "a" / "cache").mkdir()
+    gathered = gather(tmp_path, tmp_path / "a", folder.path)
+    assert only(gathered).seed == 1
+    assert gathered.notes == ()
+
+
+def test_the_same_run_in_two_folders_is_no_second_seed(tmp_path):
+    make_run(tmp_path / "a", cut=4)
+    make_run(tmp_path / "b")
+    gathered = gather(tmp_path)
+    assert only(gathered).finished
+    assert "the same run as" in told(gathered)
+
+
+def test_what_is_no_folder_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="not a folder of runs"):
+        gather(tmp_path / "nowhere")
+
+
+def test_only_what_has_changed_is_read_again(tmp_path):
+    still = make_run(tmp_path, "tent")
+    going = make_run(tmp_path, cut=4)
+    gatherer = Gatherer()
+    before = {one.title: one for one in gatherer.gather([tmp_path]).readings}
+    (going.path / "rows-000002.parquet").unlink()
+    after = {one.title: one for one in gatherer.gather([tmp_path]).readings}
+    assert after["tent"] is before["tent"] and still.finished
+    assert (before["eata"].done, after["eata"].done) == (4, 2)

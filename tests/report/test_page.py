@@ -1,0 +1,218 @@
+"""The page: its numbers are those of the store, and what comes from runs is text alone."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from made import HOSTILE, make_run
+
+from holdfast.report.charts import Charts
+from holdfast.report.figures import sections
+from holdfast.report.gather import gather
+from holdfast.report.markup import as_json
+from holdfast.report.page import Report, page
+from holdfast.report.palette import look
+
+
+class Outline(HTMLParser):
+    """What a screen reader goes by: headings, tables, controls; and every address."""
+
+    VOID = ("meta", "link", "input", "br", "wbr", "progress")
+
+    def __init__(self, text):
+        super().__init__()
+        self.headings, self.tables, self.addresses, self.ids = [], [], [], []
+        self.open = []
+        self.handlers = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.handlers += [name for name in given if name.startswith("on")]
+        self.addresses += [given[name] for name in ("href", "src") if name in given]
+        self.ids += [given["id"]] if "id" in given else []
+        if re.fullmatch(r"h\d", tag):
+            self.headings.append(int(tag[1]))
+        if tag == "table":
+            self.tables.append({"caption": False, "scopes": [], "cells": 0, "rows": []})
+        if self.tables and "table" in self.open:
+            table = self.tables[-1]
+            table["caption"] |= tag == "caption"
+            if tag == "th":
+                table["scopes"].append(given.get("scope"))
+            if tag == "tr":
+                table["rows"].append([])
+            if tag in ("th", "td"):
+                table["rows"][-1].append("")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self.open:
+            while self.open.pop() != tag:
+                pass
+
+    def handle_data(self, text):
+        if {"td", "th"} & set(self.open) and self.tables[-1]["rows"]:
+            self.tables[-1]["rows"][-1][-1] += text
+
+
+def data_of(text):
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found)
+
+
+def test_the_page_stands_alone_and_is_small(html):
+    outline = Outline(html)
+    assert all(one.startswith(("#", "data:")) for one in outline.addresses)
+    assert len(html) < 2_000_000
+    assert html.count("window.vegaEmbed=") == 1
+    assert "default-src 'none'" in html
+
+
+def test_numbers_of_the_tables_are_those_of_the_store(html, report):
+    rows = {row[0].split()[0]: row for row in Outline(html).tables[0]["rows"][1:]}
+    (comparison,) = report.comparisons
+    assert len(rows) == len(comparison.entries)
+    for entry in comparison.entries:
+        row = rows[entry.label.split()[0]]
+        for place, domain in enumerate(comparison.domains, 1):
+            stored = [
+                folder["figures"][f"accuracy/{domain}"]
+                for folder in (one.manifest for one in entry.readings)
+                if "figures" in folder
+            ]
+            if stored:
+                assert row[place].split()[0] == f"{sum(stored) / len(stored):.2f}"
+
+
+def test_numbers_of_the_charts_are_those_of_the_store(html, report):
+    data = data_of(html)
+    table = data["tables"]["by-domain"]
+    (comparison,) = report.comparisons
+    place = data["methods"].index("eata+debias")
+    (entry,) = (one for one in comparison.entries if one.label == "eata+debias")
+    for row, method in enumerate(table["method"]):
+        if method == place:
+            domain = table["domain"][row]
+            stored = [one.manifest["figures"][f"bias/{domain}"] for one in entry.readings]
+            assert table["bias"][row] == pytest.approx(100 * sum(stored) / 2, rel=1e-5)
+
+
+def test_every_figure_of_the_issue_is_there(html):
+    charts = data_of(html)["charts"]
+    expected = {
+        *("stream", "ranks", "ranks-0", "bias-by-domain", "histogram", "reliability", "ece"),
+        *("entropy-by-confidence", "entropy-by-domain", "time-by-domain", "sweep-0"),
+        *("gap", "intra", "inter", "ratio", "similarity-source", "similarity-target"),
+    }
+    assert expected <= set(charts)
+    for one in charts.values():
+        assert any(param["name"] == "shown" for param in one["spec"]["params"])
+        assert "indexof(shown" in json.dumps(one["spec"])
+
+
+def test_charts_are_what_vega_lite_knows(report):
+    """With Altair's checks of every part switched on."""
+    (comparison,) = report.comparisons
+    checked = sections(comparison, Charts(report.labels, legend=True, check=True))
+    assert len(checked) == 6
+
+
+def test_headings_go_down_step_by_step_and_tables_say_what_they_are(html):
+    outline = Outline(html)
+    assert outline.headings[0] == 1 and outline.headings.count(1) == 1
+    steps = zip(outline.headings, outline.headings[1:], strict=False)
+    assert all(after - before <= 1 for before, after in steps)
+    for table in outline.tables:
+        assert table["caption"]
+        assert set(table["scopes"]) <= {"col", "row"} and table["scopes"]
+    assert len(outline.ids) == len(set(outline.ids))
+
+
+def test_hostile_names_are_text(html):
+    outline = Outline(html)
+    assert outline.handlers == []
+    assert HOSTILE not in html
+    assert "<img" not in html[: html.index('id="data"')]
+    assert "&lt;script&gt;alert(" in html
+    assert HOSTILE in data_of(html)["methods"]
+
+
+@pytest.mark.parametrize("text", ["</script><script>x", "<!--<script>", "a & b", "\u2028", "é"])
+def test_json_cannot_leave_its_element(text):
+    written = as_json({"x": text})
+    assert json.loads(written) == {"x": text}
+    assert not set("<>&\u2028") & set(written)
+
+
+def test_marks_do_not_hang_on_colour_alone(html):
+    assert re.search(r'<td class="best"[^>]*>[^<]*<span class="hidden"> best</span>', html)
+    assert re.search(r'<td class="second"[^>]*>[^<]*<span class="hidden"> second best</span>', html)
+    assert '<span class="badge">chosen with labels</span>' in html
+    assert "6 of 12 batches so far" in html
+
+
+def test_how_it_was_run_is_there(html, report):
+    reading = report.gathered.readings[0]
+    assert reading.manifest["hashes"]["data"] in html
+    assert reading.manifest["fingerprint"][:16] in html
+    assert "holdfast run --method &#x27;eata+debias&#x27;" in html
+
+
+def test_what_cannot_be_read_is_told_on_the_page(html):
+    assert "What could not be read" in html
+    assert "is not a manifest that can be read" in html
+
+
+def test_a_method_looks_the_same_on_a_page_with_fewer(runs, report, tmp_path):
+    """A later method does not change the looks of those before it."""
+    for folder in sorted(runs.iterdir()):
+        if folder.name.startswith(("frozen", "eata-")):
+            (tmp_path / folder.name).symlink_to(folder)
+    fewer = Report(gather(tmp_path))
+    assert report.labels[: len(fewer.labels)] == fewer.labels == ("frozen", "eata")
+
+
+def test_looks_are_all_different():
+    looks = [look(place) for place in range(28)]
+    assert len({(one.colour, one.dash) for one in looks}) == 28
+    assert all(one.dash == (1, 0) for one in looks[:7])
+
+
+def test_several_comparisons_have_parts_of_their_own(tmp_path):
+    make_run(tmp_path, "eata")
+    make_run(tmp_path, "eata+debias", started=1)
+    make_run(tmp_path, "eata", severity=3, started=2)
+    text = page(Report(gather(tmp_path)))
+    outline = Outline(text)
+    assert len(outline.ids) == len(set(outline.ids))
+    assert data_of(text)["methods"] == ["eata", "eata+debias"]
+    assert {"c0-stream", "c1-stream"} <= set(data_of(text)["charts"])
+    assert "On glyphs-c, " in text
+
+
+def test_a_folder_of_nothing_but_rubbish_is_still_a_page(tmp_path):
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "manifest.json").write_text("")
+    text = page(Report(gather(tmp_path)))
+    assert "There is no run to show yet." in text
+    assert "not a manifest that can be read" in text
+    assert Outline(text).headings == [1, 2]
+
+
+def test_a_run_without_any_row_is_a_page(tmp_path):
+    make_run(tmp_path, cut=0)
+    text = page(Report(gather(tmp_path)), every=2)
+    assert "No batch of these runs has been written down yet." in text
+    assert 'data-every="2"' in text
+
+
+@pytest.mark.parametrize(
+    "stream",
+    ["mixed", "recurring(visits=2)", "correlated(gamma=0.1)"],
+)
+def test_other_streams_have_pages_too(tmp_path, stream):
+    make_run(tmp_path, stream=stream)
+    assert "is 60.0 % accurate" in page(Report(gather(tmp_path)))
