@@ -16,7 +16,7 @@ from holdfast.bench.blocks import write_markdown
 from holdfast.bench.board import Board
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.plan import Run as Plan
-from holdfast.bench.roster import Roster
+from holdfast.bench.roster import Roster, labels
 from holdfast.bench.run import SNAPSHOT_SECONDS
 from holdfast.bench.store import RunFolder
 from holdfast.bench.table import results_blocks, results_table
@@ -179,9 +179,10 @@ def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
 
 def conclude(outcomes: Sequence[Outcome], setup: Setup) -> None:
     """Say what failed, and where the runs are."""
-    failed = [one for one in outcomes if one.error is not None]
-    for one in failed:
-        print(f"Failed: {one.run.title} seed {one.run.seed}: {one.error}")
+    names = labels([one.run for one in outcomes])
+    failed = [(name, one) for name, one in zip(names, outcomes, strict=True) if one.error]
+    for name, one in failed:
+        print(f"Failed: {name}: {one.error}")
     print(f"Runs: {setup.out}")
     if failed:
         raise SystemExit(1)

@@ -18,16 +18,14 @@ import holdfast
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.card import card
-from holdfast.data.streams import Flow
 from holdfast.normalized import Normalized
 
 LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
 
 
-def describe(
-    run: Run, materials: Materials, flow: Flow, hashes: dict[str, str | None]
-) -> dict[str, Any]:
+def describe(run: Run, materials: Materials) -> dict[str, Any]:
     """What is known of a run before its first batch."""
+    flow, hashes = materials.flow(run), materials.hashes(run)
     domains = getattr(run.laid_out, "domains", None)
     return {
         "fingerprint": run.fingerprint(hashes),

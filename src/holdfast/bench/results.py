@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from holdfast.bench.plan import Run
+from holdfast.bench.plan import ELSEWHERE, Run
 from holdfast.bench.store import RunFolder
 
 
@@ -74,7 +74,9 @@ def group(folders: Iterable[RunFolder]) -> list[Result]:
     found: dict[str, list[RunFolder]] = {}
     for folder in folders:
         manifest = folder.manifest
-        same = {**manifest["run"], "seed": None, "hashes": manifest["hashes"]}
+        given = {name: v for name, v in manifest["run"].items() if name not in (*ELSEWHERE, "seed")}
+        resolved = {name: manifest[name] for name in ("method", "stream")}
+        same = {**given, **resolved, **manifest["hashes"]}
         found.setdefault(json.dumps(same, sort_keys=True), []).append(folder)
     return [Result(tuple(each)) for each in found.values()]
 

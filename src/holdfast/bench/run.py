@@ -71,8 +71,6 @@ def perform(
                     f"{folder.path} holds a run that was stopped: pass --resume to finish it, or "
                     "--out for another folder."
                 )
-            if not folder.exists:
-                folder.begin(describe(run, materials, flow, hashes))
             _go_on(run, materials, folder, recorder, watcher, every)
         else:
             folder.clear()
@@ -94,6 +92,8 @@ def _go_on(
     flow = materials.flow(run)
     done, snapshot = folder.resume()
     adapter = _prepare(run, materials, snapshot)
+    if not folder.exists:  # what does not fit together leaves no folder
+        folder.begin(describe(run, materials))
     geometry = None
     if run.analysis:
         source = materials.source(run)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ from holdfast.bench.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.seen import SCHEMA, Seen
 
 FORMAT = 1
+
+# Seconds: processes that read images ahead for a run that was killed outlive it for a moment.
+PATIENCE = 10.0
 
 
 class RunFolder:
@@ -85,13 +88,17 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / "lock")
         try:
-            lock.acquire(blocking=False)
+            lock.acquire(timeout=PATIENCE)
         except Timeout:
             raise ValueError(f"{self.path} is being run by another process.") from None
         try:
             yield
         finally:
+            if not self.exists:
+                (self.path / "lock").unlink(missing_ok=True)
             lock.release()
+            with suppress(OSError):
+                self.path.rmdir()  # where nothing was begun
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
         write_json(self.path / "manifest.json", {**manifest, "format": FORMAT, "finished": False})

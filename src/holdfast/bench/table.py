@@ -15,6 +15,7 @@ from holdfast.bench.blocks import Block, Heading, Sheet
 from holdfast.bench.names import short
 from holdfast.bench.results import Result, group, spread
 from holdfast.bench.store import RunFolder
+from holdfast.data.layouts import CLEAN
 from holdfast.terminal import UNBOUNDED, columns
 
 
@@ -74,11 +75,11 @@ def figures_table(results: Sequence[Result]) -> Table:
 
 
 def figures_sheet(results: Sequence[Result]) -> Sheet:
-    counts = sorted({len(one.domains) for one in results})
+    whole = sorted({len(one.domains) for one in results})
+    corrupted = sorted({len(set(one.domains) - {CLEAN}) for one in results})
     header = (
         "method",
-        f"mean of {'/'.join(map(str, counts))}",
-        f"mean of {'/'.join(str(count - 1) for count in counts)}",
+        *(f"mean of {'/'.join(map(str, counts))}" for counts in (whole, corrupted)),
         "ECE %",
         "bias %",
         "> 0.95 %",

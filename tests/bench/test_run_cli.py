@@ -1,0 +1,105 @@
+"""`holdfast run` for a person who makes mistakes."""
+
+import json
+
+import numpy as np
+import pytest
+
+from holdfast.bench import store
+from holdfast.bench.plan import Run
+from holdfast.bench.run import perform
+from holdfast.bench.store import RunFolder
+from holdfast.cli import main
+
+STREAM = "continual(order=fog,clean=false)"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--method", "eatta"], "eata"),
+        (["--method", "tent(lrr=1)"], "lr"),
+        (["--stream", "continuall"], "continual"),
+        (["--preset", "cifar"], "cifar100-c"),
+        (["--data", "nowhere"], "nowhere"),
+        (["--model", "resnet21"], "resnet20"),
+        (["--seeds", "0"], "at least 1"),
+        (["--jobs", "0"], "at least 1"),
+        (["--threads", "0"], "at least 1"),
+        (["--window", "1", "--method", "bn"], "at least 2"),
+        (["--stream", "continual(order=fog,clean=false)", "--batch", "0"], "at least 1"),
+        (["--model", "resnet20", "--data", "{npz}"], "classes"),
+        (["--model", "resnet20", "--data", "{npz}", "--method", "debias"], "--source"),
+        (["--data", "{npz}"], "--model"),
+        (["--source", "gone.safetensors", "--method", "debias"], "gone.safetensors"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_is_written(options, expected, tmp_path, capsys):
+    npz = tmp_path / "mine.npz"
+    labels = np.arange(40) % 20 if "debias" in options else np.arange(40) * 5
+    np.savez(npz, images=np.zeros((40, 32, 32, 3), np.uint8), labels=labels)
+    options = [option.format(npz=npz) for option in options]
+    if "--method" not in options:
+        options += ["--method", "bn"]
+    out = tmp_path / "runs"
+    if "--threads" not in options:
+        options += ["--threads", "1"]
+    code = main(["run", "--limit", "16", "--out", str(out), *options])
+    printed = capsys.readouterr()
+    assert code == 2
+    assert expected in printed.err
+    assert [path.name for path in out.glob("*")] in ([], ["cache"])
+
+
+def test_resume_where_nothing_is_and_where_all_is(tmp_path, capsys):
+    command = ["run", "--method", "bn", "--limit", "16", "--threads", "1", "--stream", STREAM]
+    command += ["--out", str(tmp_path), "--resume", "--markdown", str(tmp_path / "table.md")]
+    printed = []
+    for _ in range(2):
+        assert main(command) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "| bn |" in (tmp_path / "table.md").read_text()
+
+
+def test_what_fails_does_not_stop_the_rest(tmp_path, capsys):
+    command = ["run", "--method", "bn", "--method", "frozen", "--limit", "2", "--batch", "2"]
+    command += ["--stream", STREAM, "--threads", "1", "--out", str(tmp_path)]
+    command += ["--method", "ttac(variant=cifar)", "--head", "model.fc"]
+    assert main(command) == 0
+    capsys.readouterr()
+    broken = [*command, "--source", "gone.safetensors"]
+    with pytest.raises(SystemExit) as stopped:
+        main(broken)
+    assert stopped.value.code == 1
+    printed = capsys.readouterr().out
+    assert "Failed: ttac(variant=cifar) seed 0: There is no source file gone" in printed
+    assert "frozen" in printed
+
+
+def test_the_manifest_says_what_was_run(materials, tmp_path):
+    run = Run("eata+debias(alpha=0.9)", stream=STREAM, limit=32, preset="cifar100-c", batch=16)
+    manifest = perform(run, materials, tmp_path).manifest
+    assert json.dumps(manifest)
+    assert manifest["settings"]["debias"]["alpha"] == {"value": 0.9, "from": "written"}
+    assert manifest["settings"]["debias"]["src_reduction"]["from"] == "preset"
+    assert manifest["order"] == ["fog"]
+    assert manifest["images"] == 32 and manifest["batches"] == 2 and manifest["classes"] == 50
+    assert manifest["normalisation"] == {"mean": [0.5] * 3, "std": [0.25] * 3}
+    assert set(manifest["hashes"]) == {"model", "data", "source"}
+    assert all(len(one) == 64 for one in manifest["hashes"].values())
+    assert {"torch", "python", "holdfast", "polars"} <= set(manifest["versions"])
+    assert manifest["machine"]["cores"] >= 1 and manifest["run"]["seed"] == 0
+    assert manifest["finished"] and manifest["time_finished"] >= manifest["time_started"]
+
+
+def test_a_folder_is_run_by_one_process_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "PATIENCE", 0)
+    with (
+        RunFolder(tmp_path).held(),
+        pytest.raises(ValueError, match="another process"),
+        RunFolder(tmp_path).held(),
+    ):
+        pass
+    with RunFolder(tmp_path).held():
+        pass
