@@ -160,6 +160,12 @@ def test_figures_are_those_of_the_images_however_they_were_cut_into_batches(imag
     assert is_close(recorder.mean_accuracy_corrupted, accuracies(("snow", "fog")))
 
 
+def test_figures_of_confidences_on_every_border():
+    images = [Image("snow", n % 2, 0, confidence, 0.25) for n, confidence in enumerate(BORDERS)]
+    assert np.float32(0.95).item() in BORDERS and 1.0 in BORDERS
+    check(recorded(images).total, images)
+
+
 @given(STREAMS)
 @settings(deadline=None)
 def test_intruders_are_told_of_apart(images):
@@ -367,8 +373,15 @@ def test_figures_of_what_the_method_did():
         "collapse": None,
     }
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    assert found["time_median"] == pytest.approx(0.1, rel=0.01)
-    assert found["time_p95"] == pytest.approx(0.3, rel=0.01)
+
+
+def test_median_and_p95_of_time():
+    recorder = Recorder(C)
+    for seconds in range(100, 0, -1):
+        recorder.update(batch_of([Image("snow", 0, 0, 0.5, 0.0)], time=float(seconds)))
+    found = recorder.summary()
+    assert found["time_median"] == pytest.approx(50, rel=0.0101)
+    assert found["time_p95"] == pytest.approx(95, rel=0.0101)
 
 
 def test_collapse_is_the_first_batch_at_which_the_watch_rings():
@@ -379,6 +392,7 @@ def test_collapse_is_the_first_batch_at_which_the_watch_rings():
     rings = [watch(torch.tensor([one.predicted for one in images])) for images in batches]
     assert sum(rings) == 2
     recorder = Recorder(C)
+    recorder.update(batch_of([Image("snow", 0, -1, 0.0, 1.0)] * 50))  # a batch of NaN rings nothing
     for number, images in enumerate(batches):
         recorder.update(batch_of(images, 1000 + number))
     assert recorder.collapse == recorder.summary()["collapse"] == 1000 + rings.index(True)
@@ -396,6 +410,8 @@ def test_a_run_whose_logits_turn_nan_goes_on_and_is_wrong():
     assert (fog.accuracy, fog.bias, fog.ece()) == (0, 1, 0)
     assert fog.entropy == pytest.approx(math.log(3))
     assert recorder.summary()["undefined"] == 4
+    recorder.update(Seen.of(torch.full((2, 3), NAN), [-1, -1], "fog", batch=2))
+    assert (recorder.intruders.images, recorder.intruders.correct) == (2, 0)
 
 
 # A loop of one's own.

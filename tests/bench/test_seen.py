@@ -163,6 +163,7 @@ def test_what_the_adapter_did_is_taken_over():
     assert (timed.time, timed.memory) == (2.0, 3.0)
     bare = Seen.of(torch.eye(3), [0, 1, 2], "snow", batch=7)
     assert math.isnan(bare.time) and math.isnan(bare.memory)
+    assert bare.row()["time"] is None and bare.row()["memory"] is None
 
 
 def test_one_domain_is_named_and_several_are_listed():

@@ -17,11 +17,14 @@ from torch.utils.data import DataLoader, Subset
 
 from holdfast.bench.kept import keep, keep_set
 from holdfast.bench.plan import Run
+from holdfast.data.attack import Attacked
 from holdfast.data.clean import open_clean
+from holdfast.data.corrupted import find_table
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
 from holdfast.data.layouts import CLEAN
+from holdfast.data.pools import Data, Pool
 from holdfast.data.sets import DataSet, open_data
 from holdfast.data.streams import Flow
 from holdfast.nets.find import find_model
@@ -42,6 +45,10 @@ SOURCES = {
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 SOURCE_BATCH = 64
+
+# SoTTA's adversarial images: of small images, and of ImageNet's.
+ATTACK: dict[str, Any] = {"steps": 10, "epsilon": 0.1}
+ATTACK_LARGE: dict[str, Any] = {"steps": 1, "epsilon": 0.2}
 
 T = TypeVar("T")
 
@@ -112,12 +119,16 @@ class Materials:
 
     def flow(self, run: Run) -> Flow:
         """The run's stream over its data."""
-        intruders = None
+        data = self.data(run)
+        intruders: Pool | Data | None = None
         if run.intruders is not None:
             intruders = self._once(
                 ("clean", run.intruders, run.root), partial(open_clean, run.intruders, run.root)
             )
-        return run.laid_out.over(self.data(run), seed=run.seed, intruders=intruders)
+        elif getattr(run.laid_out, "kind", None) == "attack":
+            small = find_table(data.domains[-1].dataset) == "cifar"
+            intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
+        return run.laid_out.over(data, seed=run.seed, intruders=intruders)
 
     def _source_set(self, run: Run) -> Images:
         """The images that the model was trained on, or some of them."""
