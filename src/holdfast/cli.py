@@ -1,4 +1,4 @@
-"""The command line: `holdfast run`, `paper`, `sweep`, `data`, `doctor`, `methods`, `card`."""
+"""The command line: `holdfast run`, `paper`, `sweep`, `report`, `data`, `doctor`, `card` …"""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from holdfast.bench.sweep_cli import Sweep
 from holdfast.card import card, methods_table
 from holdfast.data.cli import Data
 from holdfast.nets.find import find_model
+from holdfast.report.cli import Report
 from holdfast.terminal import show
 from holdfast.words import listed
 
@@ -75,6 +76,7 @@ Command = (
     Annotated[Run, tyro.conf.subcommand("run")]
     | Annotated[Paper, tyro.conf.subcommand("paper")]
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
     | Annotated[Card, tyro.conf.subcommand("card")]
