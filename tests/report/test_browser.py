@@ -139,7 +139,9 @@ def test_the_legend_filters_every_chart_and_marks_rows(chromium, file):
             assert (after[name] < count) == has_eata[name], name
         off = visit.page.locator("tr.off")
         assert off.count() >= 3
-        assert all(text.strip().startswith("eata") for text in off.locator("th").all_inner_texts())
+        assert all(
+            text.strip().startswith("eata") for text in off.locator("th").all_text_contents()
+        )
         visit.page.get_by_role("button", name="None").click()
         visit.settle()
         assert visit.colours("bias-by-domain") == []

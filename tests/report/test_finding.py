@@ -84,6 +84,16 @@ def test_other_machines_times_are_not_compared(tmp_path):
     assert "fast" not in said and "slow" not in said
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_times_of_runs_that_disturbed_each_other_are_not_compared(tmp_path, together):
+    begun = "2026-01-01T00:05:00+00:00" if together else "2026-01-01T00:10:00+00:00"
+    of_host = {"time_finished": "2026-01-01T00:10:00+00:00"}
+    make_run(tmp_path, "eata", manifest=of_host)
+    other = {"time_started": begun, "time_finished": "2026-01-01T00:20:00+00:00"}
+    make_run(tmp_path, "eata+debias", manifest=other, rows={"time": 0.5})
+    assert ("% slower" in finding(comparison(tmp_path))) != together
+
+
 def test_without_a_host_the_best_is_compared_with_the_next(tmp_path):
     make(tmp_path, "bn", (50, 50))
     make(tmp_path, "tent", (60, 60))
@@ -134,6 +144,16 @@ def test_of_many_settings_none_is_picked_by_its_result(tmp_path):
         "eata+debias differs from eata by −5.00 to +10.00 points of accuracy over 3 settings: "
         "better in 1 and worse in 1 of them, by more than seeds differ."
     )
+
+
+def test_the_plug_in_as_it_is_comes_before_its_settings(tmp_path):
+    make(tmp_path, "eata", (50, 50))
+    make(tmp_path, "eata+debias(alpha=0.9)", (70, 70))
+    make(tmp_path, "eata+debias", (55, 55))
+    one = comparison(tmp_path)
+    assert finding(one).startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata")
+    (other,) = others(one)
+    assert other.startswith("eata+debias(alpha=0.9) is 20.0 ± 0.0 points more accurate than eata")
 
 
 def test_every_other_plug_in_has_its_sentence(tmp_path):

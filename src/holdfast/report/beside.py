@@ -10,7 +10,7 @@ from holdfast.bench.experiments import Experiment, Line, experiments
 from holdfast.bench.measures import Finished
 from holdfast.bench.published import Benchmark, PublishedRow, PublishedTable
 from holdfast.bench.store import RunFolder
-from holdfast.report.entries import Comparison, Entry
+from holdfast.report.entries import Comparison, Entry, brief
 from holdfast.spec import compose
 from holdfast.words import enumerated
 
@@ -31,7 +31,7 @@ def beside(comparison: Comparison) -> Beside:
     data = known[0].run.data
     tables = [one for one in _tables() if one.benchmark.data == data]
     if not tables:
-        return Beside(f"The paper has no numbers on {data}, so none stand beside these.")
+        return Beside(f"The paper has no numbers on {brief(data)}, so none stand beside these.")
     tried = [_try(table, runs) for table in tables]
     return max(tried, key=lambda one: len(one.rows))
 

@@ -18,7 +18,7 @@ CHOSEN = f"indexof({SHOWN}, datum.method) >= 0"
 
 HEIGHT, WIDE_HEIGHT, SMALL_HEIGHT = 260, 340, 84
 # Of a bar with its name.
-BAR_HEIGHT = 36
+BAR_HEIGHT = 30
 MUTED = "#8a8f98"
 
 
@@ -47,9 +47,12 @@ class Charts:
         over: Sequence[Any] = (),
         height: int = HEIGHT,
         thin: bool = False,
+        only: str | None = None,
     ) -> Spec:
-        """A line for each method, and on hover the numbers of the nearest point."""
-        drawn = base(data).transform_filter(CHOSEN).encode(x=x, y=y, color=self.colour())
+        """A line for each method, and on hover the numbers of the nearest point. `only`: rows of
+        which an expression is true."""
+        chosen = CHOSEN if only is None else f"{CHOSEN} && {only}"
+        drawn = base(data).transform_filter(chosen).encode(x=x, y=y, color=self.colour())
         hover = alt.selection_point(on="pointerover", nearest=True, empty=False, name="hover")
         marks = alt.value(1) if points else alt.value(0)
         layers = [
@@ -78,7 +81,7 @@ class Charts:
         axis = alt.Axis(labels=False, grid=False)
         y = alt.Y("method:N", sort=list(self.labels), title=None, axis=axis)
         drawn = base(data).transform_filter(CHOSEN).encode(y=y)
-        bar = drawn.mark_bar(height=9, cornerRadiusEnd=2, yOffset=7).encode(
+        bar = drawn.mark_bar(height=9, cornerRadiusEnd=2, yOffset=6).encode(
             x=x, color=self.colour().legend(None), tooltip=list(tooltip)
         )
         name = drawn.mark_text(align="left", baseline="bottom", fontSize=11, dx=2, dy=1).encode(
@@ -92,7 +95,7 @@ class Charts:
             .transform_calculate(
                 low=f"datum.{field} - datum.{std}", high=f"datum.{field} + datum.{std}"
             )
-            .mark_rule(style="whisker", yOffset=7)
+            .mark_rule(style="whisker", yOffset=6)
             .encode(x="low:Q", x2="high:Q")
         )
         return self.finish((bar, name, whisker), BAR_HEIGHT * many)

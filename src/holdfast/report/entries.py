@@ -3,6 +3,7 @@ make a comparison."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -10,6 +11,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from holdfast.bench.sweep import CHOSEN
@@ -100,6 +102,18 @@ class Comparison:
     def readings(self) -> list[Reading]:
         return [reading for one in self.entries for reading in one.readings]
 
+    @cached_property
+    def disturbed(self) -> bool:
+        """Whether some runs went on at the same time, as far as their manifests tell, or were
+        resumed, which looks the same: then their times say less."""
+        spans = []
+        for one in self.readings:
+            begun, ended = (one.manifest.get(f"time_{what}") for what in ("started", "finished"))
+            if isinstance(begun, str) and isinstance(ended, str):
+                spans.append((begun, ended))
+        spans.sort()
+        return any(after[0] < before[1] for before, after in itertools.pairwise(spans))
+
     def host_of(self, entry: Entry) -> Entry | None:
         """The entry that this one adds its last plug-in to: with the same settings if it is
         there, else the only one of that name."""
@@ -121,6 +135,11 @@ def compare(readings: Iterable[Reading]) -> list[Comparison]:
     made = [_comparison(each) for each in found.values()]
     made = [replace(one, title=title) for one, title in zip(made, _titles(made), strict=True)]
     return sorted(made, key=lambda one: -len(one.readings))
+
+
+def brief(data: str) -> str:
+    """A data set's name; of a path, the end."""
+    return Path(data).name or data
 
 
 def split(method: str) -> tuple[str, ...]:
@@ -222,7 +241,7 @@ def _titles(made: Sequence[Comparison]) -> list[str]:
         first = one.entries[0].first
         extra = {name: first.run.get(name) for name in IMAGES if name != "data"}
         return {
-            "data": str(first.run.get("data", "unknown data")),
+            "data": brief(str(first.run.get("data", "unknown data"))),
             "stream": _drift(first.stream),
             **{name: f"{name} {value}" for name, value in extra.items() if value is not None},
             "weights": f"weights {str(first.hashes.get('model'))[:8]}",

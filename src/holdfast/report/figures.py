@@ -110,12 +110,12 @@ class _Drawn:
         borders = tidy.boundaries(self.comparison)
         if len(borders):
             tables[name + "-domains"] = borders
-            under.append(boundaries(name + "-domains"))
             axis = domain_axis(borders["domain"].to_list(), borders["middle"].to_list())
+            under.append(boundaries(name + "-domains", axis))
         alarms = tidy.alarms(self.comparison)
         if len(alarms):
             tables[name + "-alarms"] = alarms
-            over.append(crosses(name + "-alarms", [alt.Tooltip("method:N"), *_ALARM]))
+            over.append(crosses(name + "-alarms", axis))
         spec = self.charts.lines(
             name,
             alt.X("seen:Q", axis=axis, scale=alt.Scale(nice=False, zero=True)),
@@ -216,32 +216,18 @@ class _Drawn:
         yield Figure(
             self.prefix + "reliability",
             "Accuracy at each confidence",
-            "On the dashed line a model is calibrated; below it, it is overconfident.",
+            "On the dashed line a model is calibrated; below it, it is overconfident. Bins of "
+            "fewer than ten images are left out.",
             self.charts.lines(
                 self.prefix + "bins",
                 alt.X("confidence:Q", title="mean confidence, %", scale=_PERCENT),
                 alt.Y("accuracy:Q", title="accuracy, %", scale=_PERCENT),
                 tips("accuracy", "accuracy, %", ".2f", "confidence:Q", "bin:N", "images:Q"),
                 under=[diagonal()],
+                only="!datum.few",
             ),
             shared,
         )
-        calibration = tidy.calibration(self.comparison)
-        if len(calibration):
-            yield Figure(
-                self.prefix + "ece",
-                "Expected calibration error",
-                "Mean distance from the dashed line over 15 bins, weighted by images; less is "
-                "better.",
-                self.charts.bars(
-                    self.prefix + "ece",
-                    alt.X("ece", type="quantitative", title="ECE, %"),
-                    tips("ece", "ECE (15 bins), %", ".2f", "ece_20:Q", std="std"),
-                    "std" if calibration["std"].drop_nulls().len() else None,
-                    many=len(calibration),
-                ),
-                {self.prefix + "ece": calibration},
-            )
         yield Figure(
             self.prefix + "entropy-by-confidence",
             "Entropy at each confidence",
@@ -251,40 +237,58 @@ class _Drawn:
                 middle,
                 alt.Y("entropy:Q", title="entropy, nats"),
                 tips("entropy", "entropy, nats", ".3f", "bin:N", "images:Q"),
+                only="!datum.few",
             ),
             shared,
         )
         yield from self._by_domain(
             "entropy", "Entropy, domain by domain", "Mean over a domain's images.", "entropy, nats"
         )
+        calibration = tidy.calibration(self.comparison)
+        if len(calibration):
+            yield Figure(
+                self.prefix + "ece",
+                "Expected calibration error",
+                "Mean distance between accuracy and confidence over 15 bins, weighted by images; "
+                "less is better.",
+                self.charts.bars(
+                    self.prefix + "ece",
+                    alt.X("ece", type="quantitative", title="ECE, %", axis=alt.Axis(tickCount=8)),
+                    tips("ece", "ECE (15 bins), %", ".2f", "ece_20:Q", std="std"),
+                    "std" if calibration["std"].drop_nulls().len() else None,
+                    many=len(calibration),
+                ),
+                {self.prefix + "ece": calibration},
+            )
 
     def time(self) -> Iterator[Figure]:
+        disturbed = (
+            " Some runs went on at the same time, or were resumed: their times say less."
+            if self.comparison.disturbed
+            else ""
+        )
         yield from self._by_domain(
             "time",
             "Time of a batch, domain by domain",
-            "Mean time of the method's step over a domain's batches.",
+            "Median over a domain's batches of what the method's step takes." + disturbed,
             "time of a batch, ms",
+            "time_mean:Q",
         )
 
-    def _by_domain(self, figure: str, title: str, caption: str, unit: str) -> Iterator[Figure]:
+    def _by_domain(
+        self, figure: str, title: str, caption: str, unit: str, *others: str
+    ) -> Iterator[Figure]:
         table = tidy.by_domain(self.comparison)
-        known = table.drop_nulls(figure)
-        order = tidy.order(self.comparison.domains)
-        if known["domain"].n_unique() < 2:
+        if table.drop_nulls(figure)["domain"].n_unique() < 2:
             return
         name = self.prefix + "by-domain"
-        yield Figure(
-            f"{self.prefix}{figure}-by-domain",
-            title,
-            caption,
-            self.charts.lines(
-                name,
-                along(order),
-                alt.Y(f"{figure}:Q", title=unit),
-                tips(figure, unit, ".2f", "domain:N", std=f"{figure}_std"),
-            ),
-            {name: table},
+        spec = self.charts.lines(
+            name,
+            along(tidy.order(self.comparison.domains)),
+            alt.Y(f"{figure}:Q", title=unit),
+            tips(figure, unit, ".2f", "domain:N", *others, std=f"{figure}_std"),
         )
+        yield Figure(f"{self.prefix}{figure}-by-domain", title, caption, spec, {name: table})
 
     def features(self) -> Iterator[Figure]:
         table = tidy.geometry(self.comparison)
@@ -327,11 +331,6 @@ class _Drawn:
 
 
 _PERCENT = alt.Scale(domain=[0, 100])
-_ALARM = [
-    alt.Tooltip("seed:Q"),
-    alt.Tooltip("batch:Q", title="collapse alarm at batch"),
-    alt.Tooltip("domain:N"),
-]
 _GEOMETRY = {
     "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),
     "intra": ("Distance within classes", "From a class's mean to its images."),

@@ -55,6 +55,8 @@ class Pair:
 
     entry: Entry
     other: Entry
+    timed: bool = True
+    """Whether their times can be compared."""
 
     @cached_property
     def domains(self) -> list[str]:
@@ -92,8 +94,9 @@ class Pair:
         return _difference(ours, theirs, least=0.05)
 
     def time(self) -> Difference:
-        """In % of the other's time, of the median of a batch; unknown on different machines."""
-        if _machine(self.entry) != _machine(self.other):
+        """In % of the other's time, of the median of a batch; unknown on different machines, and
+        where other runs disturbed it."""
+        if not self.timed or _machine(self.entry) != _machine(self.other):
             return Difference(math.nan, math.nan, 0)
         ours, theirs = self._by_seed(lambda one: one.figure("time_median"))
         whole = statistics.fmean(theirs.values()) / 100 if theirs else math.nan
@@ -161,13 +164,13 @@ def finding(comparison: Comparison) -> str:
     entries = _told(comparison)
     if not entries:
         return "No batch of these runs has been written down yet."
-    pairs = _pairs(comparison)
-    if pairs:
-        return _of_pairs(pairs[0])
+    said = _of_plugins(comparison)
+    if said:
+        return said[0]
     ranked = sorted(entries, key=lambda one: -one.mean("mean_accuracy"))
     if len(ranked) == 1:
         return _alone(ranked[0])
-    pair = Pair(ranked[0], ranked[1])
+    pair = Pair(ranked[0], ranked[1], not comparison.disturbed)
     if not pair.accuracy().is_known or pair.accuracy().is_shown:
         return sentence(pair)
     level = [one for one in ranked[1:] if not Pair(ranked[0], one).accuracy().is_shown]
@@ -176,22 +179,33 @@ def finding(comparison: Comparison) -> str:
 
 def others(comparison: Comparison) -> list[str]:
     """The same of every other plug-in and its host."""
-    return [_of_pairs(pairs) for pairs in _pairs(comparison)[1:]]
+    return _of_plugins(comparison)[1:]
 
 
 def _told(comparison: Comparison) -> list[Entry]:
     return [one for one in comparison.entries if one.values("mean_accuracy")]
 
 
-def _pairs(comparison: Comparison) -> list[list[Pair]]:
-    """By host and plug-in, since of many settings none should be picked by its result; those with
-    the most accurate host first."""
+def _of_plugins(comparison: Comparison) -> list[str]:
+    """Sentences on plug-ins and their hosts, those with the most accurate host first.
+
+    Of many settings of one plug-in none is picked by its result: it is the plug-in as it is
+    without any that comes first, and the others are told of together.
+    """
     found: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
     for one in _told(comparison):
         host = comparison.host_of(one)
         if host is not None and host.values("mean_accuracy"):
-            found.setdefault((host.label, one.names), []).append(Pair(one, host))
-    return sorted(found.values(), key=lambda pairs: -pairs[0].other.mean("mean_accuracy"))
+            found.setdefault((host.label, one.names), []).append(
+                Pair(one, host, not comparison.disturbed)
+            )
+    said = []
+    for pairs in sorted(found.values(), key=lambda each: -each[0].other.mean("mean_accuracy")):
+        plain = [pair for pair in pairs if "(" not in pair.entry.parts[-1]]
+        first = plain if len(plain) == 1 else []
+        rest = [pair for pair in pairs if pair not in first]
+        said += [_of_pairs(each) for each in (first, rest) if each]
+    return said
 
 
 def _of_pairs(pairs: list[Pair]) -> str:

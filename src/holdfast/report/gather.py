@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from holdfast.progress import progress
 from holdfast.report.reading import Reading, UnreadableError, read
 from holdfast.words import listed
 
@@ -53,8 +54,12 @@ class Gatherer:
             found.look(Path(path))
         readings: list[Reading] = []
         notes: list[Note] = []
-        for folder in found.runs:
-            what = self._read(folder)
+        with progress("Reading runs", len(found.runs)) as advance:
+            read_of = {}
+            for folder in found.runs:
+                read_of[folder] = self._read(folder)
+                advance(1)
+        for folder, what in read_of.items():
             if isinstance(what, UnreadableError):
                 notes.append(Note(str(folder), f"{what}: it is left out."))
                 continue

@@ -32,7 +32,9 @@ def how(comparison: Comparison, places: Mapping[str, int], prefix: str) -> str:
         "run</h3>"
         + pairs("What the runs were made with", _facts(readings))
         + _commands(readings)
+        + f'<details id="{prefix}runs"><summary>Every run, {len(readings)} of them</summary>'
         + _runs(comparison, places)
+        + "</details>"
         + "".join(
             _settings(one, f"{prefix}settings-{k}") for k, one in enumerate(comparison.entries)
         )

@@ -13,20 +13,27 @@ from holdfast.report.charts import CHOSEN, MUTED, WIDE_HEIGHT, base
 # Of more labels than these on an axis some are left out.
 MANY = 20
 
+_ALARM = [
+    alt.Tooltip("method:N"),
+    alt.Tooltip("seed:Q"),
+    alt.Tooltip("batch:Q", title="collapse alarm at batch"),
+    alt.Tooltip("domain:N"),
+]
 _TITLES = {
     "seen": "images seen",
     "images": "images",
     "confidence": "mean confidence, %",
     "bin": "confidence",
+    "time_mean": "mean, ms",
     "ece_20": "ECE (20 bins), %",
 }
 
 
-def boundaries(data: str, start: str = "start") -> Any:
-    """Where a domain begins."""
-    rules = base(data).transform_filter(f"datum.{start} > 0")
+def boundaries(data: str, axis: alt.Axis) -> Any:
+    """Where a domain begins. The axis is that of the lines, since layers share it."""
+    rules = base(data).transform_filter("datum.start > 0")
     return rules.mark_rule(color=MUTED, opacity=0.45, strokeWidth=1).encode(
-        x=alt.X(f"{start}:Q", title=None)
+        x=alt.X("start:Q", axis=axis)
     )
 
 
@@ -64,13 +71,13 @@ def diagonal() -> Any:
     )
 
 
-def crosses(data: str, tooltip: Sequence[alt.Tooltip]) -> Any:
+def crosses(data: str, axis: alt.Axis) -> Any:
     """Alarms, at the foot of the chart."""
     return (
         base(data)
         .transform_filter(CHOSEN)
         .mark_text(text="✕", fontSize=14, fontWeight="bold", color="#d55e00", dy=-8)
-        .encode(x="seen:Q", y=alt.value(WIDE_HEIGHT), tooltip=list(tooltip))
+        .encode(x=alt.X("seen:Q", axis=axis), y=alt.value(WIDE_HEIGHT), tooltip=_ALARM)
     )
 
 

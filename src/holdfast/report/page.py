@@ -196,7 +196,7 @@ def _part(report: Report, one: Comparison, prefix: str, drawn: list[Section]) ->
     found = [
         f'<h2 id="{prefix}part">{escape(one.title)}</h2>{lead}',
         f'<section aria-labelledby="{prefix}accuracy-h"><h3 id="{prefix}accuracy-h">Accuracy by '
-        f"domain</h3>{table(accuracy_table(one, published.rows), places)}"
+        f"domain</h3>{table(accuracy_table(one, published.rows, means_first=True), places)}"
         f'<p class="key">{key}. {escape(published.note)}</p></section>',
     ]
     for each in drawn:

@@ -64,11 +64,21 @@ def badges(entry: Entry) -> tuple[str, ...]:
 
 
 def accuracy_table(
-    comparison: Comparison, published: Mapping[str, PublishedRow] | None = None
+    comparison: Comparison,
+    published: Mapping[str, PublishedRow] | None = None,
+    *,
+    means_first: bool = False,
 ) -> Table:
-    """A row a method and a column a domain, as the paper has it; published rows under ours."""
+    """A row a method and a column a domain, as the paper has it; published rows under ours.
+    `means_first`: where a table may be cut off at its right."""
     domains, means = comparison.domains, _means(comparison.domains)
-    keys = [*(f"accuracy/{name}" for name in domains), *means]
+    by_domain = {
+        f"accuracy/{name}": Column(short(name), name if short(name) != name else "")
+        for name in domains
+    }
+    over_all = {key: Column(f"mean of {count}", full) for key, (count, full) in means.items()}
+    columns = {**over_all, **by_domain} if means_first else {**by_domain, **over_all}
+    keys = list(columns)
     marks = {key: _marks(comparison.entries, key) for key in keys}
     rows = []
     for entry in comparison.entries:
@@ -79,16 +89,13 @@ def accuracy_table(
         rows.append(Row(entry.label, tuple(cells), entry.label, badges=badges(entry)))
         theirs = (published or {}).get(entry.label)
         if theirs is not None:
-            rows.append(_published(entry, theirs, domains, list(means)))
+            rows.append(_published(entry, theirs, keys))
     seeds = {len(one.readings) for one in comparison.entries}
     over = " ± standard deviation over seeds" if max(seeds, default=1) > 1 else ", of one seed"
     return Table(
         f"Accuracy by domain in %, means{over}",
         "method",
-        (
-            *(Column(short(name), name if short(name) != name else "") for name in domains),
-            *(Column(f"mean of {count}", full) for count, full in means.values()),
-        ),
+        tuple(columns.values()),
         tuple(rows),
     )
 
@@ -125,16 +132,14 @@ def _marks(entries: Sequence[Entry], key: str) -> dict[str, Literal["", "best", 
     return {label: ranks[score] for label, score in scores.items() if score in ranks}
 
 
-def _published(
-    entry: Entry, theirs: PublishedRow, domains: Sequence[str], means: Sequence[str]
-) -> Row:
+def _published(entry: Entry, theirs: PublishedRow, keys: Sequence[str]) -> Row:
     values = {f"accuracy/{name}": value for name, value in theirs.by_domain.items()}
     corrupted = [value for name, value in theirs.by_domain.items() if name != CLEAN]
     values["mean_accuracy"] = theirs.mean
     if corrupted:
         values["mean_accuracy_corrupted"] = sum(corrupted) / len(corrupted)
     cells = []
-    for key in (*(f"accuracy/{name}" for name in domains), *means):
+    for key in keys:
         std = theirs.std if key == "mean_accuracy" and theirs.std is not None else math.nan
         cells.append(Cell(spread(values.get(key, math.nan), std)))
     return Row(f"{theirs.label}, published", tuple(cells), entry.label, published=True)
@@ -155,7 +160,7 @@ class _Figure:
 
 _FIGURES = (
     _Figure("ece_15", Column("ECE %", "expected calibration error over 15 bins"), 100, spread=True),
-    _Figure("ece_20", Column("ECE 20 %", "expected calibration error over 20 bins"), 100),
+    _Figure("ece_20", Column("ECE, 20 bins %", "expected calibration error over 20 bins"), 100),
     _Figure(
         "bias", Column("bias %", "share of predictions to change for balance"), 100, spread=True
     ),

@@ -38,7 +38,7 @@ def theme(ink: str, soft: str, line: str) -> dict[str, Any]:
         },
         "title": {"color": ink, "fontSize": 14, "fontWeight": 600, "anchor": "start", "offset": 12},
         "text": {"color": soft},
-        "style": {"whisker": {"stroke": ink, "strokeWidth": 1.5}},
+        "style": {"whisker": {"color": ink, "stroke": ink, "strokeWidth": 1.5}},
     }
 
 

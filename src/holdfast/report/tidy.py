@@ -18,6 +18,8 @@ from holdfast.report.reading import Reading
 
 # A page has to stay small: so many points along a stream, and along classes.
 POINTS, RANKS, FEW_RANKS = 160, 100, 25
+# What fewer images say of a bin is chance, unless there are few in all.
+ENOUGH = 10
 # More lines than these between domains would hide what they divide.
 BOUNDARIES = 40
 SEVERAL = "several"
@@ -167,6 +169,7 @@ def bins(comparison: Comparison) -> pl.DataFrame:
             continue
         diagram = reduce(iadd, totals[1:], totals[0]).diagram()
         width = 1 / len(diagram.images)
+        enough = min(ENOUGH, diagram.images.sum() / 100)
         middle = (np.arange(len(diagram.images)) + 0.5) * width
         table = pl.DataFrame(
             {
@@ -178,6 +181,7 @@ def bins(comparison: Comparison) -> pl.DataFrame:
                 "confidence": 100 * diagram.confidence,
                 "accuracy": diagram.accuracy,
                 "entropy": diagram.entropy,
+                "few": diagram.images < enough,
             }
         )
         found.append(table.with_columns(pl.selectors.float().fill_nan(None)))
@@ -199,19 +203,26 @@ def by_domain(comparison: Comparison) -> pl.DataFrame:
                 row[figure] = _null(scale * entry.mean(f"{figure}/{domain}"))
                 row[f"{figure}_std"] = _null(scale * entry.std(f"{figure}/{domain}"))
             taken = [one[domain] for one in times if domain in one]
-            row["time"] = float(np.mean(taken)) if taken else None
-            row["time_std"] = float(np.std(taken, ddof=1)) if len(taken) > 1 else None
+            for place, name in enumerate(("time", "time_mean")):
+                values = [one[place] for one in taken]
+                row[name] = float(np.mean(values)) if values else None
+                row[f"{name}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
             rows.append(row)
-    floats = [name for key in (*BY_DOMAIN, "time") for name in (key, f"{key}_std")]
+    names = (*BY_DOMAIN, "time", "time_mean")
+    floats = [name for key in names for name in (key, f"{key}_std")]
     schema = {"method": pl.String, "domain": pl.String, **dict.fromkeys(floats, pl.Float64)}
     return pl.DataFrame(rows, schema=schema)
 
 
-def _times(reading: Reading) -> dict[str, float]:
-    """Mean time of a batch in ms, as the paper takes it, over batches that were not missed."""
+def _times(reading: Reading) -> dict[str, tuple[float, float]]:
+    """Time of a batch in ms, over batches that were not missed: the median, which one slow batch
+    cannot move, and the mean, which the paper takes."""
     taken = reading.batches.filter(~pl.col("missed") & pl.col("time").is_finite())
-    found = taken.group_by("domain", maintain_order=True).agg(1000 * pl.col("time").mean())
-    return dict(found.iter_rows())
+    found = taken.group_by("domain", maintain_order=True).agg(
+        (1000 * pl.col("time").median()).alias("median"),
+        (1000 * pl.col("time").mean()).alias("mean"),
+    )
+    return {domain: (median, mean) for domain, median, mean in found.iter_rows()}
 
 
 def geometry(comparison: Comparison) -> pl.DataFrame:

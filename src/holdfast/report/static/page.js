@@ -51,7 +51,7 @@
     for (const one of seen) {
       if (!one.isIntersecting) continue;
       near.unobserve(one.target);
-      draw(one.target);
+      if (!views.has(one.target)) draw(one.target);
     }
   }, { rootMargin: "300px" });
 
