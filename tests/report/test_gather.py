@@ -83,6 +83,8 @@ def test_figures_that_are_not_those_of_the_rows_are_told(tmp_path):
         ('{"format": 99, "classes": 10}', "format"),
         ('{"name": "somebody else\'s"}', "no number of classes"),
         ('{"classes": "many"}', "no number of classes"),
+        ('{"classes": true}', "no number of classes"),
+        ('{"classes": 10000000000}', "no number of classes"),
     ],
 )
 def test_a_foreign_manifest_is_a_note(tmp_path, text, reason):

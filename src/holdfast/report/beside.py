@@ -72,13 +72,24 @@ def _try(experiment: Experiment, runs: Mapping[str, list[Finished]]) -> Beside:
 
 
 def _finished(entry: Entry) -> list[Finished]:
-    """Those of its runs that the benchmark's own rules can be asked about."""
+    """Those of its runs that the benchmark's own rules can be asked about: their manifests hold
+    what a run's does."""
     found = []
     for reading in entry.readings:
         one = Finished(RunFolder(reading.path))
         try:
-            known = reading.finished and bool(one.run.laid_out) and bool(one.manifest["order"])
-        except (ValueError, KeyError, TypeError):
+            manifest = one.manifest
+            known = (
+                reading.finished
+                and bool(one.run.laid_out)
+                and isinstance(one.run.data, str)
+                and isinstance(one.run.model, str | None)
+                and isinstance(manifest["images"], int)
+                and {"data", "model"} <= set(manifest["hashes"])
+                and bool(list(manifest["order"]))
+                and bool(one.by_domain("accuracy"))
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
             known = False
         if known:
             found.append(one)

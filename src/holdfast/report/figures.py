@@ -107,6 +107,7 @@ class _Drawn:
         under: list[Any] = []
         over: list[Any] = []
         axis = alt.Axis(title="images seen", grid=False)
+        end = max(int(one.batches["images"].sum()) for one in self.comparison.readings)
         borders = tidy.boundaries(self.comparison)
         if len(borders):
             tables[name + "-domains"] = borders
@@ -118,7 +119,7 @@ class _Drawn:
             over.append(crosses(name + "-alarms", axis))
         spec = self.charts.lines(
             name,
-            alt.X("seen:Q", axis=axis, scale=alt.Scale(nice=False, zero=True)),
+            alt.X("seen:Q", axis=axis, scale=alt.Scale(domain=[0, end])),
             alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domainMin=0)),
             tips("accuracy", "accuracy, %", ".2f", "domain:N", "seen:Q", std="std"),
             points=False,

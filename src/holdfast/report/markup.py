@@ -32,13 +32,22 @@ def escape(text: object) -> str:
 
 def named(label: str) -> str:
     """A method's name, which may be broken after its punctuation."""
-    return re.sub(r"([,+(])", r"\1<wbr>", escape(label))
+    return _breakable(escape(label))
 
 
 def said(text: str) -> str:
-    """A sentence in which numbers are not torn from what follows them, and names at signs only."""
+    """A sentence in which numbers are not torn from what follows them, nor methods' names unless
+    they are longer than a line."""
     bound = escape(re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", "\u00a0", text))
-    return re.sub(r"([,+(])(?=[^\s\d])", r"\1<wbr>", bound)
+    return re.sub(
+        r"[^\s(]+\([^\s()]*\)(?:\+[\w-]+(?:\([^\s()]*\))?)*",
+        lambda name: f'<span class="name">{_breakable(name[0])}</span>',
+        bound,
+    )
+
+
+def _breakable(escaped: str) -> str:
+    return re.sub(r"([,+(])", r"\1<wbr>", escaped)
 
 
 def as_json(what: object) -> str:

@@ -33,6 +33,10 @@ BATCHES: dict[str, pl.DataType] = {
 DAMAGE = (Exception, pl.exceptions.PanicException)
 
 
+# More classes than anyone has would take all memory.
+MOST = 1_000_000
+
+
 class UnreadableError(ValueError):
     """A folder that is no run, or whose manifest cannot be read."""
 
@@ -153,7 +157,7 @@ def _manifest(folder: RunFolder) -> dict[str, Any]:
             f"its format is {manifest['format']!r}, and this holdfast reads format {FORMAT}"
         )
     classes = manifest.get("classes")
-    if not isinstance(classes, int) or not 1 <= classes <= 1_000_000:
+    if not isinstance(classes, int) or isinstance(classes, bool) or not 1 <= classes <= MOST:
         raise UnreadableError(
             "its manifest.json is not that of a run: it names no number of classes"
         )

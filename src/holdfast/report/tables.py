@@ -91,9 +91,10 @@ def accuracy_table(
         if theirs is not None:
             rows.append(_published(entry, theirs, keys))
     seeds = {len(one.readings) for one in comparison.entries}
-    over = " ± standard deviation over seeds" if max(seeds, default=1) > 1 else ", of one seed"
+    many = max(seeds, default=1) > 1
+    over = "means ± standard deviation over seeds" if many else "one seed"
     return Table(
-        f"Accuracy by domain in %, means{over}",
+        f"Accuracy by domain in %, {over}",
         "method",
         tuple(columns.values()),
         tuple(rows),
