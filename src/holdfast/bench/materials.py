@@ -114,8 +114,10 @@ class Materials:
         return self._once(("data", *key), opened)
 
     def data_hash(self, run: Run) -> str:
-        data = self.data(run)
-        return self._once(("data hash", id(data)), lambda: data_fingerprint(data))
+        return self._hash_of(self.data(run))
+
+    def _hash_of(self, data: DataSet | Images) -> str:
+        return self._once(("hash", id(data)), lambda: data_fingerprint(data))
 
     def flow(self, run: Run) -> Flow:
         """The run's stream over its data."""
@@ -167,7 +169,7 @@ class Materials:
             return self._once(("source hash", path), lambda: _hash_file(path))
         images = self._source_set(run)
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else ""
-        made_of = f"{data_fingerprint(images)} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}"
+        made_of = f"{self._hash_of(images)} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}"
         return hashlib.sha256(made_of.encode()).hexdigest()
 
     def source(self, run: Run) -> Source | None:
@@ -214,7 +216,7 @@ class Materials:
 
     def _source_path(self, run: Run) -> Path:
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else None
-        made_of = (self.model_hash(run), data_fingerprint(self._source_set(run)), run.head, fisher)
+        made_of = (self.model_hash(run), self._hash_of(self._source_set(run)), run.head, fisher)
         key = hashlib.sha256(repr(made_of).encode()).hexdigest()
         return self.folder / "sources" / f"{key[:16]}.safetensors"
 
