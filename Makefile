@@ -11,6 +11,7 @@ DEMO := frozen bn tent eata(redundancy=0.3) debias eata(redundancy=0.3)+debias
 
 demo: $(VENV)/ready
 	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume $(foreach method,$(DEMO),--method "$(method)")
+	$(BIN)/holdfast report runs/demo -o runs/demo/report.html
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
