@@ -129,6 +129,14 @@ def test_while_runs_go_on_only_what_both_have_seen_is_compared(tmp_path):
     assert said.startswith("So far, eata+debias is 10.0 points more accurate than eata")
 
 
+def test_while_runs_go_on_the_best_may_be_several(tmp_path):
+    make_run(tmp_path, "bn", {"fog": 50, "snow": 10, "original": 90})
+    make_run(tmp_path, "tent", {"fog": 50, "snow": 90, "original": 90}, cut=6)
+    assert finding(comparison(tmp_path)) == (
+        "So far, tent and bn are equally accurate: one seed tells no more."
+    )
+
+
 def test_nothing_yet(tmp_path):
     make_run(tmp_path, cut=0)
     assert finding(comparison(tmp_path)) == "No batch of these runs has been written down yet."

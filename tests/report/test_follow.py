@@ -1,6 +1,9 @@
 """The page while runs go on."""
 
 import http.client
+import signal
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -51,11 +54,12 @@ def test_a_port_that_is_taken_is_an_error_that_says_what_to_do():
 def test_the_page_is_written_again_as_rows_arrive(tmp_path, monkeypatch):
     """Between looks a run begins, gets on, and is finished; then Ctrl-C."""
     runs, out, told = tmp_path / "runs", tmp_path / "page.html", []
+    of_run = {"accuracy": {"fog": 50}, "batches": 12}
     looks = [
-        lambda: make_run(runs, "eata", cut=4),
+        lambda: make_run(runs, **of_run, cut=4),
         lambda: None,
-        lambda: (gone(), make_run(runs, "eata", cut=8)),
-        lambda: (gone(), make_run(runs, "eata")),
+        lambda: (gone(), make_run(runs, **of_run, cut=8)),
+        lambda: (gone(), make_run(runs, **of_run)),
     ]
     pages = []
 
@@ -79,7 +83,7 @@ def test_the_page_is_written_again_as_rows_arrive(tmp_path, monkeypatch):
         "All runs are finished: 1.",
         f"Stopped. The page as it was: {out}",
     ]
-    assert pages[1] == pages[2] or "4 of 12" in pages[1]
+    assert pages[1] == pages[2] and "4 of 12 batches" in pages[1]
     assert "8 of 12 batches" in pages[3]
     assert "All runs are finished." in pages[4]
     assert "1 of 1" not in pages[4] and 'data-every="1"' in pages[4]
@@ -94,6 +98,24 @@ def test_a_loop_that_is_told_to_end_leaves_no_server(tmp_path):
     with pytest.raises(urllib.error.URLError):
         ask(address)
     assert threading.active_count() <= before + 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C is sent otherwise there")
+def test_ctrl_c_ends_the_command_cleanly(tmp_path):
+    make_run(tmp_path / "runs", "eata", {"fog": 50})
+    code = (
+        "from pathlib import Path; from holdfast.report.cli import Report; "
+        f"Report(runs=(Path({str(tmp_path / 'runs')!r}),), "
+        f"out=Path({str(tmp_path / 'page.html')!r}), follow=True).run()"
+    )
+    command = [sys.executable, "-u", "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert "Following at" in process.stdout.readline()
+        assert process.stdout.readline() == "All runs are finished: 1.\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().startswith("Stopped. The page as it was")
+        assert process.wait(30) == 0
+    assert (tmp_path / "page.html").is_file()
 
 
 # The command.

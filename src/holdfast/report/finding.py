@@ -244,11 +244,13 @@ def _alone(entry: Entry) -> str:
 
 def _level(best: list[Entry], of: int) -> str:
     names = enumerated([one.label for one in best])
-    accuracy = best[0].mean("mean_accuracy")
+    through = all(one.finished for one in best)
+    # Of runs that go on, means are over domains of which some have seen more.
+    at = f", at {best[0].mean('mean_accuracy'):.1f} %" if through else ""
     rest = f", the best of {of} methods" if of > len(best) else ""
     seeds = min(len(one.values("mean_accuracy")) for one in best)
     why = "one seed tells no more" if seeds < 2 else "they differ by no more than seeds do"
-    return f"{names} are equally accurate, at {accuracy:.1f} %{rest}: {why}."
+    return f"{'' if through else 'So far, '}{names} are equally accurate{at}{rest}: {why}."
 
 
 def _difference(
