@@ -101,7 +101,7 @@ def test_numbers_of_the_charts_are_those_of_the_store(html, report):
             assert table["bias"][row] == pytest.approx(100 * sum(stored) / 2, rel=1e-5)
 
 
-def test_every_figure_of_the_issue_is_there(html):
+def test_every_figure_of_the_paper_is_there(html):
     charts = data_of(html)["charts"]
     expected = {
         *("stream", "ranks", "ranks-0", "bias-by-domain", "histogram", "reliability", "ece"),
@@ -118,7 +118,7 @@ def test_charts_are_what_vega_lite_knows(report):
     """With Altair's checks of every part switched on."""
     (comparison,) = report.comparisons
     checked = sections(comparison, Charts(report.labels, legend=True, check=True))
-    assert len(checked) == 6
+    assert len(checked) == 7
 
 
 def test_headings_go_down_step_by_step_and_tables_say_what_they_are(html):

@@ -90,7 +90,7 @@ def test_bins_are_over_all_images_of_all_seeds(tmp_path):
     )
     here = (sure >= 0.6) & (sure < 0.65)
     row = table.row(12, named=True)
-    assert row["bin"] == "0.60 to 0.65"
+    assert row["bin"] == "60 to 65 %"
     assert row["images"] == here.sum()
     assert row["share"] == pytest.approx(100 * here.mean())
     assert row["accuracy"] == pytest.approx(100 * right[here].mean())

@@ -82,7 +82,7 @@ def figures_sheet(results: Sequence[Result]) -> Sheet:
         *(f"mean of {'/'.join(map(str, counts))}" for counts in (whole, corrupted)),
         "ECE %",
         "bias %",
-        "> 0.95 %",
+        "% > 0.95",
         "ms a batch",
         "p95",
         "images/s",

@@ -55,6 +55,7 @@ class Section:
 def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[Section]:
     """Those that have something to show."""
     drawn = _Drawn(comparison, charts, prefix)
+    few = len(comparison.domains) <= SMALL
     plan = (
         ("stream", "Along the stream", "", drawn.stream),
         (
@@ -63,6 +64,13 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "A model that drifts into a few favourite classes predicts them far more often than "
             "they come.",
             drawn.bias,
+        ),
+        (
+            "classes",
+            "Predicted classes, domain by domain",
+            "How many images are predicted to be of each class, the most predicted first, "
+            f"of {'each domain' if few else f'the first {SMALL} domains'}.",
+            drawn.classes,
         ),
         (
             "confidence",
@@ -156,6 +164,8 @@ class _Drawn:
             "The share of predictions to change for each class to come as often as it is there.",
             "bias, %",
         )
+
+    def classes(self) -> Iterator[Figure]:
         domains = self.comparison.domains[:SMALL]
         if len(domains) < 2:
             return
@@ -199,7 +209,7 @@ class _Drawn:
         if table.is_empty():
             return
         shared = {self.prefix + "bins": table}
-        middle = alt.X("middle:Q", title="confidence", scale=alt.Scale(domain=[0, 1]))
+        middle = alt.X("middle:Q", title="confidence, %", scale=_PERCENT)
         yield Figure(
             self.prefix + "histogram",
             "How confident predictions are",

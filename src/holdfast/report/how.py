@@ -69,7 +69,10 @@ def _facts(readings: Iterable[Reading]) -> dict[str, str]:
 def _plain(what: object) -> str:
     if isinstance(what, Mapping):
         return ", ".join(f"{name} {_plain(value)}" for name, value in what.items())
-    return "" if what is None else str(what)
+    if isinstance(what, list):
+        return ", ".join(map(_plain, what))
+    # As many digits as a number of single precision has.
+    return f"{what:.6g}" if isinstance(what, float) else "" if what is None else str(what)
 
 
 def _commands(readings: Iterable[Reading]) -> str:
@@ -81,10 +84,7 @@ def _commands(readings: Iterable[Reading]) -> str:
     if not found:
         return ""
     lines = "\n".join(escape(command) for command in found)
-    return (
-        f"<h4>To repeat it</h4><pre tabindex='0' aria-label='Command lines'><code>{lines}</code>"
-        "</pre>"
-    )
+    return f"<h4>To repeat it</h4><pre><code>{lines}</code></pre>"
 
 
 def _runs(comparison: Comparison, places: Mapping[str, int]) -> str:

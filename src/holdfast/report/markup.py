@@ -12,6 +12,8 @@ from holdfast.report.figures import Figure, Section
 from holdfast.report.palette import look
 from holdfast.report.tables import Cell, Row, Table
 
+# So many columns stand closer to each other.
+MANY = 14
 MARKS = {"best": "best", "second": "second best"}
 
 # Paths of the shapes that Vega draws, around (15, 6).
@@ -95,8 +97,9 @@ def table(what: Table, places: Mapping[str, int]) -> str:
         f'<th scope="col">{_abbreviated(one.text, one.full)}</th>' for one in what.columns
     )
     rows = "".join(_row(row, places) for row in what.rows)
+    dense = ' class="dense"' if len(what.columns) >= MANY else ""
     return scrolled(
-        f"<table><caption><span>{escape(what.caption)}</span></caption><thead><tr>"
+        f"<table{dense}><caption><span>{escape(what.caption)}</span></caption><thead><tr>"
         f'<th scope="col">{escape(what.corner)}</th>{heads}</tr></thead><tbody>{rows}</tbody>'
         "</table>",
         what.caption,
@@ -141,14 +144,12 @@ def pairs(caption: str, named: Mapping[str, object]) -> str:
 
 
 def section(what: Section, after: str = "") -> str:
-    large = "".join(_figure(one) for one in what.figures if one.size != "small")
-    small = "".join(_figure(one) for one in what.figures if one.size == "small")
+    charts = "".join(map(_figure, what.figures))
+    grid = "grid small" if what.figures[0].size == "small" else "grid"
     about = f'<p class="about">{escape(what.about)}</p>' if what.about else ""
-    if small:
-        small = f'<div class="grid small">{small}</div>'
     return (
         f'<section aria-labelledby="{what.id}-h"><h3 id="{what.id}-h">{escape(what.title)}</h3>'
-        f'{about}<div class="grid">{large}</div>{small}{after}</section>'
+        f'{about}<div class="{grid}">{charts}</div>{after}</section>'
     )
 
 

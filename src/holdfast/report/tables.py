@@ -167,7 +167,7 @@ _FIGURES = (
     ),
     _Figure(
         "share_above_0.95",
-        Column("> 0.95 %", "predictions above 0.95 confidence"),
+        Column("% > 0.95", "predictions above 0.95 confidence"),
         100,
         spread=True,
     ),

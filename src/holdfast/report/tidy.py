@@ -161,20 +161,20 @@ def _tally(recorder: Recorder, domain: str | None) -> Tally | None:
 
 
 def bins(comparison: Comparison) -> pl.DataFrame:
-    """Twenty bins of confidence, over all images of all seeds."""
+    """Twenty bins of confidence, in %, over all images of all seeds."""
     found = []
     for entry in comparison.entries:
         totals = [one.total for one in _recorders(entry)]
         if not totals:
             continue
         diagram = reduce(iadd, totals[1:], totals[0]).diagram()
-        width = 1 / len(diagram.images)
+        width = 100 / len(diagram.images)
         enough = min(ENOUGH, diagram.images.sum() / 100)
         middle = (np.arange(len(diagram.images)) + 0.5) * width
         table = pl.DataFrame(
             {
                 "method": [entry.label] * len(middle),
-                "bin": [f"{one - width / 2:.2f} to {one + width / 2:.2f}" for one in middle],
+                "bin": [f"{one - width / 2:g} to {one + width / 2:g} %" for one in middle],
                 "middle": middle,
                 "share": 100 * diagram.images / diagram.images.sum(),
                 "images": diagram.images,
