@@ -17,9 +17,11 @@ HOSTILE = "<script>alert('run')</script>"
 HASHES = {"data": "d" * 64, "model": "m" * 64, "source": None}
 
 
-def rows_of(seed, accuracy, *, classes=10, batches=4, size=20, time=0.05, favourite=0.0, over=0.0):
+def rows_of(
+    seed, accuracy, *, classes=10, batches=4, size=20, time=0.05, slow=None, favourite=0.0, over=0.0
+):
     """`accuracy`: by domain, in %. `favourite`: how often a wrong guess is class 0. `over`: how
-    much surer than right."""
+    much surer than right. `slow`: by domain, times as long as others."""
     draws, number = np.random.default_rng(seed), 0
     for domain, percent in accuracy.items():
         # So many right of a whole domain, exactly.
@@ -44,7 +46,7 @@ def rows_of(seed, accuracy, *, classes=10, batches=4, size=20, time=0.05, favour
                 stepped=True,
                 forwards=1,
                 backwards=1,
-                time=time * (1 + 0.1 * float(draws.random())),
+                time=time * (slow or {}).get(domain, 1) * (1 + 0.1 * float(draws.random())),
                 memory=300.0,
             )
             number += 1

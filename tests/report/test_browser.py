@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -51,10 +50,6 @@ class Visit:
     def faults(self):
         """Once methods are left out, Vega warns of scales without data; that is no fault."""
         return [text for text in self.said if "WARN Infinite extent" not in text]
-
-    def dismiss(self, dialog):
-        self.said.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
 
     def draw_all(self):
         """As for printing, when every chart is drawn."""
@@ -214,8 +209,8 @@ def test_numbers_of_a_chart_are_a_table(chromium, file, report):
         assert f"{entry.mean('entropy/fog'):.5g}" in text
 
 
-def test_twenty_runs_open_within_two_seconds(chromium, tmp_path):
-    """Of sixteen domains and a hundred classes: under 5 MB, and the first chart is drawn."""
+def test_twenty_runs_make_a_small_page(chromium, tmp_path):
+    """Of sixteen domains and a hundred classes; benchmarks/report.py says how fast one opens."""
     domains = {f"domain_{number}": 40 + number for number in range(16)}
     for place, method in enumerate(("frozen", "bn", "tent", "eata", "sar")):
         for seed in range(4):
@@ -226,15 +221,9 @@ def test_twenty_runs_open_within_two_seconds(chromium, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(page(Report(gathered)), encoding="utf-8")
     assert path.stat().st_size < 5_000_000
-    taken = []
-    while len(taken) < 6 and min(taken, default=9) >= 2:  # other programs may be busy
-        start = time.perf_counter()
-        with Visit(chromium, path.as_uri()) as visit:
-            visit.page.wait_for_selector('[data-chart="stream"] .mark-line path', state="attached")
-            taken.append(time.perf_counter() - start)
-            assert visit.said == []
-    print(f"page of 20 runs: {path.stat().st_size / 1e6:.2f} MB, opened in {min(taken):.2f} s")
-    assert min(taken) < 2
+    with Visit(chromium, path.as_uri()) as visit:
+        visit.page.wait_for_selector('[data-chart="stream"] .mark-line path', state="attached")
+        assert visit.said == []
 
 
 def test_a_served_page_takes_in_news_and_keeps_what_was_chosen(chromium, tmp_path):

@@ -94,6 +94,14 @@ def test_times_of_runs_that_disturbed_each_other_are_not_compared(tmp_path, toge
     assert ("% slower" in finding(comparison(tmp_path))) != together
 
 
+@pytest.mark.parametrize("slow", [1, 3])
+def test_times_that_other_programs_disturbed_are_not_compared(tmp_path, slow):
+    """In one of the three domains batches take `slow` times as long."""
+    make_run(tmp_path, "eata", rows={"time": 0.05})
+    make_run(tmp_path, "eata+debias", rows={"time": 0.1, "slow": {"snow": slow}})
+    assert ("% slower" in finding(comparison(tmp_path))) == (slow == 1)
+
+
 def test_without_a_host_the_best_is_compared_with_the_next(tmp_path):
     make(tmp_path, "bn", (50, 50))
     make(tmp_path, "tent", (60, 60))

@@ -22,6 +22,8 @@ IMAGES = ("data", "model", "severity", "images", "classes", "intruders", "frost"
 # What decides no number, and what is compared by other means.
 ASIDE = {"root", "workers", "tags", "analysis", "seed", "method", "stream", "batch", "limit"}
 _REPEATED = re.compile(r"\b(?:batch|order_seed)=\d+,?")
+# One batch in twenty that takes this many times the median tells of other programs at work.
+STEADY = 1.5
 _OPEN = re.compile(r",?\(\)|,(?=\))")
 
 
@@ -74,6 +76,12 @@ class Entry:
         """Over seeds, as of a sample; NaN with one seed."""
         values = self.values(figure)
         return statistics.stdev(values) if len(values) > 1 else math.nan
+
+    @property
+    def steady(self) -> bool:
+        """Whether its batches took about as long as each other, so that their time says much."""
+        figures = ((one.figure("time_p95"), one.figure("time_median")) for one in self.readings)
+        return not any(slow > STEADY * median for slow, median in figures)
 
     @cached_property
     def conditions(self) -> dict[str, Any]:

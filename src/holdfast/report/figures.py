@@ -83,7 +83,7 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "features",
             "Where features lie",
             "Squared distances between features of classes, by true class, and similarities of "
-            "prototypes; for runs made with --analysis.",
+            "prototypes, of the runs that were made with an analysis.",
             drawn.features,
         ),
         (
@@ -273,11 +273,15 @@ class _Drawn:
             )
 
     def time(self) -> Iterator[Figure]:
-        disturbed = (
-            " Some runs went on at the same time, or were resumed: their times say less."
-            if self.comparison.disturbed
-            else ""
-        )
+        disturbed = ""
+        if self.comparison.disturbed:
+            disturbed = (
+                " Some runs went on at the same time, or were resumed: their times say less."
+            )
+        elif not all(one.steady for one in self.comparison.entries):
+            disturbed = (
+                " Some batches took far longer than others, perhaps for other programs' sake."
+            )
         yield from self._by_domain(
             "time",
             "Time of a batch, domain by domain",

@@ -95,8 +95,9 @@ class Pair:
 
     def time(self) -> Difference:
         """In % of the other's time, of the median of a batch; unknown on different machines, and
-        where other runs disturbed it."""
-        if not self.timed or _machine(self.entry) != _machine(self.other):
+        where other runs or programs disturbed it."""
+        steady = self.timed and self.entry.steady and self.other.steady
+        if not steady or _machine(self.entry) != _machine(self.other):
             return Difference(math.nan, math.nan, 0)
         ours, theirs = self._by_seed(lambda one: one.figure("time_median"))
         whole = statistics.fmean(theirs.values()) / 100 if theirs else math.nan

@@ -39,10 +39,10 @@ def named(label: str) -> str:
 
 def said(text: str) -> str:
     """A sentence in which numbers are not torn from what follows them, nor methods' names unless
-    they are longer than a line."""
+    they are longer than a line; commas stay with what they follow."""
     bound = escape(re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", "\u00a0", text))
     return re.sub(
-        r"[^\s(]+\([^\s()]*\)(?:\+[\w-]+(?:\([^\s()]*\))?)*",
+        r"[^\s(]+\([^\s()]*\)(?:\+[\w-]+(?:\([^\s()]*\))?)*[,.:]?",
         lambda name: f'<span class="name">{_breakable(name[0])}</span>',
         bound,
     )
@@ -75,10 +75,14 @@ def legend(labels: Sequence[str]) -> str:
         f"{swatch(place)} <span>{escape(label)}</span></label>"
         for place, label in enumerate(labels)
     )
+    buttons = "".join(
+        f'<button type="button" data-do="{name.lower()}">{name}</button>'
+        for name in ("All", "None")
+    )
     return (
         '<fieldset class="legend"><legend class="hidden">Methods that charts show</legend>'
-        f'<div class="methods">{boxes}<span class="both"><button type="button" data-do="all">All'
-        '</button><button type="button" data-do="none">None</button></span></div></fieldset>'
+        '<div class="methods"><span class="hint" aria-hidden="true">Show</span>'
+        f'{boxes}<span class="both">{buttons}</span></div></fieldset>'
     )
 
 

@@ -16,12 +16,15 @@
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => root.dataset.theme || (system.matches ? "dark" : "light");
-  const choose = (which) => {
-    if (which) { root.dataset.theme = which; stored("theme", which); }
+  const offer = () => {
     for (const button of document.querySelectorAll("[data-do=theme]")) {
       button.textContent = theme() === "dark" ? "Light" : "Dark";
       button.setAttribute("aria-label", `Change to ${theme() === "dark" ? "light" : "dark"} colours`);
     }
+  };
+  const choose = (which) => {
+    if (which) { root.dataset.theme = which; stored("theme", which); }
+    offer();
     for (const node of [...views.keys()]) draw(node);
   };
 
@@ -92,7 +95,7 @@
   }
 
   function arm() {
-    choose();
+    offer();
     for (const node of document.querySelectorAll(".chart")) if (!views.has(node)) near.observe(node);
     filter();
   }
