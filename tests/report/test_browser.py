@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from made import HOSTILE, make_run
 
+from holdfast.report.charts import HEIGHT
 from holdfast.report.follow import Server
 from holdfast.report.gather import gather
 from holdfast.report.page import Report, page
@@ -158,6 +159,16 @@ def test_the_legend_works_by_keyboard_and_lasts(chromium, file):
         assert not visit.page.locator(".legend input").nth(1).is_checked()
 
 
+def test_a_calibrated_model_would_lie_on_a_line_from_corner_to_corner(chromium, file):
+    with Visit(chromium, file) as visit:
+        visit.draw_all()
+        path = '[data-chart="reliability"] .mark-line path'
+        line = visit.page.locator(path).first.evaluate(
+            "(one) => [one.getAttribute('stroke-dasharray'), one.getBBox().height]"
+        )
+        assert line == ["4,4", HEIGHT]
+
+
 def test_hovering_shows_numbers(chromium, file, report):
     with Visit(chromium, file) as visit:
         chart = visit.page.locator('[data-chart="ece"]')
@@ -201,6 +212,7 @@ def test_the_theme_can_be_changed_and_charts_follow(chromium, file):
 
 def test_numbers_of_a_chart_are_a_table(chromium, file, report):
     with Visit(chromium, file) as visit:
+        visit.draw_all()  # charts that are drawn on the way move what is below them
         visit.page.locator("#entropy-by-domain-numbers summary").click()
         table = visit.page.locator("#entropy-by-domain-numbers table")
         assert table.locator("caption").inner_text() == "Entropy, domain by domain"

@@ -121,6 +121,12 @@ def test_charts_are_what_vega_lite_knows(report):
     assert len(checked) == 7
 
 
+def test_charts_ask_for_no_data_but_their_own(report):
+    for figure in (one for part in report.sections()[0] for one in part.figures):
+        asked = {layer["data"].get("name") for layer in figure.spec["layer"] if "data" in layer}
+        assert asked - {None} <= set(figure.tables), figure.id
+
+
 def test_headings_go_down_step_by_step_and_tables_say_what_they_are(html):
     outline = Outline(html)
     assert outline.headings[0] == 1 and outline.headings.count(1) == 1

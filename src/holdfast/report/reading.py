@@ -174,7 +174,7 @@ def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
             recorder.update(seen)
             rows.append(_row(seen))
     except DAMAGE as error:
-        done = f"shown are the {len(rows)} batches before it" if rows else "none of its rows is"
+        done = f"shown are the {len(rows)} batches before it" if rows else "no row is shown"
         notes.append(f"rows cannot be read ({_brief(error)}): {done}.")
     analysis = None
     try:

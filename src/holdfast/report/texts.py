@@ -19,7 +19,8 @@ def markdown(report: Report) -> str:
     for one in report.comparisons:
         published = beside(one)
         parts.append(f"## {_plain(one.title)}")
-        parts += [_plain(text) for text in (finding(one), *others(one))]
+        said = [finding(one), *others(one)]
+        parts += [_plain(text) for text in said if text != report.headline]
         parts.append(_markdown_table(accuracy_table(one, published.rows)))
         parts.append(f"**Best**, *second best*. {_plain(published.note)}")
         parts.append(_markdown_table(figures_table(one)))
