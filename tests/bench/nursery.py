@@ -17,6 +17,7 @@ import torch
 import torch._dynamo  # an optimiser imports it, which takes seconds
 
 from holdfast.bench import materials as materials_module
+from holdfast.bench import run as run_module
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
@@ -31,6 +32,7 @@ def plan(method):
 def main(cache, out, method, kills):
     torch.set_num_threads(1)
     materials_module.DRAWN_IMAGES = 640
+    run_module.ROWS_SECONDS = 0.01
     run = plan(method)
     fork, generator = multiprocessing.get_context("fork"), random.Random(1)
 

@@ -8,6 +8,7 @@ from polars.testing import assert_frame_equal
 
 import holdfast
 from holdfast import files
+from holdfast.bench import run as run_module
 from holdfast.bench import store
 from holdfast.bench.metrics import Recorder
 from holdfast.bench.plan import Run
@@ -166,6 +167,21 @@ def test_what_was_written_after_the_last_snapshot_is_done_again(materials, tmp_p
     with pytest.raises(Killed):  # no snapshot in this one
         perform(run, materials, tmp_path / "pieces", resume=True, watcher=Killer(3), every=1e9)
     folder = perform(run, materials, tmp_path / "pieces", resume=True, every=1e9)
+    assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
+
+
+def test_rows_can_be_watched_between_snapshots_and_decide_nothing(materials, tmp_path, monkeypatch):
+    run = plan("tent")
+    whole = perform(run, materials, tmp_path / "whole")
+    monkeypatch.setattr(run_module, "ROWS_SECONDS", 0)
+    pieces = tmp_path / "pieces"
+    with pytest.raises(Killed):
+        perform(run, materials, pieces, watcher=Killer(7), every=1e9)
+    (folder,) = map(store.RunFolder, pieces.iterdir())
+    assert_frame_equal(lasting(folder.rows), lasting(whole.rows.head(7)), check_exact=True)
+    assert len(list(folder.path.glob("rows-*"))) == 1
+    assert folder.resume() == (0, None)  # it was never saved, and begins anew
+    folder = perform(run, materials, pieces, resume=True, every=1e9)
     assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
 
 

@@ -150,8 +150,8 @@ def make_run(
         recorder.update(seen)
     lines = [one.row() for one in every]
     if cut is not None:
-        folder._write_part(lines[: cut // 2])
-        folder._write_part(lines[cut // 2 : cut])
+        folder.write(lines[: cut // 2])
+        folder.write(lines[cut // 2 : cut])
         return folder
     geometry = analysis_rows(by_domain) if analysis else None
     folder.finish(lines, {"figures": recorder.summary()}, geometry)

@@ -106,6 +106,15 @@ def test_a_manifest_that_holds_anything_does_no_harm(tmp_path):
     assert reading.batch_size is None and reading.planned is None
 
 
+def test_a_run_that_is_about_to_begin_is_no_note(tmp_path):
+    """While a model is made ready, its folder holds a lock alone."""
+    make_run(tmp_path)
+    soon = tmp_path / "tent-s0-abc"
+    soon.mkdir()
+    (soon / "lock").touch()
+    assert gather(tmp_path).notes == ()
+
+
 def test_foreign_parquet_and_stray_files_are_notes(tmp_path):
     make_run(tmp_path)
     other = make_run(tmp_path, "tent")

@@ -26,6 +26,9 @@ from holdfast.data.streams import Batch
 
 # Seconds between two snapshots: what a kill costs at most.
 SNAPSHOT_SECONDS = 60.0
+# Seconds between two times that rows are written for those who watch; a resumed run drops what is
+# later than its snapshot.
+ROWS_SECONDS = 5.0
 
 
 class Watcher(Protocol):
@@ -111,7 +114,7 @@ def _go_on(
             geometry.save(place / "analysis.safetensors")
 
     rows: list[dict[str, Any]] = []
-    saved = time.monotonic()
+    saved = written = time.monotonic()
     memory = PeakMemory(torch.device(run.device))
     with stoppable() as stop, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
@@ -124,6 +127,9 @@ def _go_on(
             if stop.asked or time.monotonic() - saved >= every:
                 folder.snapshot(done, rows, save)
                 rows, saved = [], time.monotonic()
+            elif time.monotonic() - max(saved, written) >= ROWS_SECONDS:
+                folder.write(rows)
+                written = time.monotonic()
             if stop.asked:
                 raise KeyboardInterrupt
     folder.finish(

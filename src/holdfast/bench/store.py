@@ -118,11 +118,17 @@ class RunFolder:
             rest.unlink()
         return done, snapshot if done else None
 
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """The rows since the last snapshot, in place of fewer of them that were written before."""
+        if rows:
+            path = self.path / f"rows-{rows[0]['batch']:06d}.parquet"
+            files.write_whole(path, lambda part: frame(rows).write_parquet(part))
+
     def snapshot(
         self, done: int, rows: Sequence[Mapping[str, Any]], save: Callable[[Path], None]
     ) -> None:
-        """Write down the rows since the last time and the state after `done` batches."""
-        self._write_part(rows)
+        """Write down the rows since the last snapshot and the state after `done` batches."""
+        self.write(rows)
         folder = self.path / f"snapshot-{done:06d}"
         folder.mkdir(exist_ok=True)
         save(folder)
@@ -138,7 +144,7 @@ class RunFolder:
         analysis: Sequence[Mapping[str, Any]] | None,
     ) -> None:
         """Put the parts together, then say that it is finished, then clear up."""
-        self._write_part(rows)
+        self.write(rows)
         whole = join([pl.scan_parquet(part) for part in self._parts()])
         files.write_whole(self.path / "rows.parquet", lambda part: whole.sink_parquet(part))
         if analysis is not None:
@@ -157,11 +163,6 @@ class RunFolder:
             shutil.rmtree(snapshot)
         for name in ("progress.json", "lock"):
             (self.path / name).unlink(missing_ok=True)
-
-    def _write_part(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        if rows:
-            path = self.path / f"rows-{rows[0]['batch']:06d}.parquet"
-            files.write_whole(path, lambda part: frame(rows).write_parquet(part))
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

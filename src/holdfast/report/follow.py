@@ -22,6 +22,10 @@ LOOPBACK = "127.0.0.1"
 HOSTS = {LOOPBACK, "localhost"}
 
 
+# A look is followed by a rest of at least so many times as long.
+REST = 4
+
+
 @dataclass
 class Server(AbstractContextManager["Server"]):
     """Serves one page to this machine alone."""
@@ -106,6 +110,7 @@ def follow(
         tell(f"Following at {server.address} and in {out}; Ctrl-C ends it.")
         try:
             while True:
+                start = time.monotonic()
                 gathered = gatherer.gather([path for path in paths if path.is_dir()])
                 if before is None or gathered != before:
                     text = page(Report(gathered), every=every)
@@ -115,7 +120,8 @@ def follow(
                     before = gathered
                 if until():
                     return
-                time.sleep(every)
+                # Whoever watches takes little from whoever runs.
+                time.sleep(max(every, REST * (time.monotonic() - start)))
         except KeyboardInterrupt:
             tell(f"Stopped. The page as it was: {out}")
 

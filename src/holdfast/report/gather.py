@@ -135,6 +135,8 @@ def _runs(path: Path, depth: int, foreign: dict[Path, list[str]]) -> Iterator[Pa
     for child in children:
         if child.name.startswith(".") or child.name in OWN or child.suffix in REPORTS:
             continue
+        if (child / "lock").is_file() and not any(next(child.glob(mark), None) for mark in MARKS):
+            continue  # a run that is about to begin
         below = list(_runs(child, depth - 1, foreign)) if child.is_dir() and depth else []
         if not below:
             foreign.setdefault(path, []).append(child.name)
