@@ -129,6 +129,14 @@ def test_one_run_alone(tmp_path):
     assert said.endswith("(one seed).")
 
 
+def test_of_two_that_go_on_the_better_is_named_first(tmp_path):
+    """The mean of the first is higher, of easier images alone."""
+    make_run(tmp_path, "tent", {"fog": 50, "snow": 90, "original": 90})
+    make_run(tmp_path, "eata", {"fog": 60, "snow": 90, "original": 90}, cut=4)
+    said = finding(comparison(tmp_path))
+    assert said.startswith("So far, eata is 10.0 points more accurate than tent")
+
+
 def test_while_runs_go_on_only_what_both_have_seen_is_compared(tmp_path):
     """The host is through all three domains, the other through the first and half the second."""
     make_run(tmp_path, "eata", {"fog": 50, "snow": 10, "original": 90})

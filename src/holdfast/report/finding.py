@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import iadd
 from typing import TypeAlias
@@ -172,6 +172,8 @@ def finding(comparison: Comparison) -> str:
     if len(ranked) == 1:
         return _alone(ranked[0])
     pair = Pair(ranked[0], ranked[1], not comparison.disturbed)
+    if pair.accuracy().value < 0:  # over the domains that both have seen while they go on
+        pair = replace(pair, entry=pair.other, other=pair.entry)
     if not pair.accuracy().is_known or pair.accuracy().is_shown:
         return sentence(pair)
     level = [one for one in ranked[1:] if not Pair(ranked[0], one).accuracy().is_shown]
