@@ -132,7 +132,7 @@ class Network:
             _slow_attention() if self._has_attention else nullcontext(),
             self._normalising(len(images), record, aside),
         ):
-            seen, logits = self._run_or_retry(images)
+            seen, logits = self._run_or_retry(images, recorded=record)
         if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ValueError(
@@ -189,7 +189,7 @@ class Network:
 
         return self.head.register_forward_pre_hook(tap, with_kwargs=True).id
 
-    def _run_or_retry(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _run_or_retry(self, images: Tensor, *, recorded: bool) -> tuple[list[Tensor], Tensor]:
         """A model that cannot take channels_last (`x.view(…)`) runs contiguous from then on."""
         try:
             return self._run_once(images)
@@ -201,7 +201,7 @@ class Network:
             )
             if not self._may_retry or self.memory_format is torch.contiguous_format:
                 raise refused from error
-        if self.statistics is not None:
+        if recorded and self.statistics is not None:
             self.statistics.put_back()
         self._use(torch.contiguous_format)
         try:
