@@ -32,6 +32,7 @@ from holdfast.task import Task
 from holdfast.words import enumerated
 
 KIND = "an adapter state"
+TOO_FAR = "logits after the update are NaN or Inf. reset(), and take a lower learning rate."
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -153,7 +154,9 @@ class Adapter:
                 self._state.undo(before)
                 self.last = Last(batch=int(self._state.batches), refused=str(error))
                 raise
-            if found.problem is None:
+            problem = found.problem
+            stepped = problem is None and proposal.gradient_norm is not None
+            if problem is None:
                 self._commit(predicted, proposal)
                 self._state.window = recent
             else:
@@ -161,16 +164,18 @@ class Adapter:
             logits = predicted.logits
             if self._prediction.after:
                 logits = self._predict(batch, newest)
+                if stepped and not logits.isfinite().all():
+                    problem = f"{self.method.names} went too far: {TOO_FAR}"
             logits = logits.detach()[-newest:]
-            collapsed = found.problem is None and self._collapsed(logits)
+            collapsed = problem is None and self._collapsed(logits)
         self.last = Last(
             batch=int(self._state.batches),
             losses=found.losses,
             images=proposal.images,
             reliable=None if step.reliable_count is None else int(step.reliable_count),
-            stepped=found.problem is None and proposal.gradient_norm is not None,
+            stepped=stepped,
             gradient_norm=found.gradient_norm,
-            refused=found.problem,
+            refused=problem,
             collapsed=collapsed,
             rolled_back=collapsed and self.options.rollback,
             forwards=sum(network.forwards for network in self._state.networks),
@@ -291,7 +296,7 @@ class Adapter:
     def _warn(self) -> None:
         """Say what of the last batch a person should know."""
         for text in self.last.news(self.method.names):
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(text, stacklevel=4)  # the line that called the adapter
 
     def _set_aside(self, healthy: dict[str, Tensor]) -> None:
         """For rollback: a state known to be healthy, and a later one not known to be so yet."""

@@ -34,7 +34,9 @@ class Last:
         """What of it a person should be told."""
         found = []
         if self.refused is not None:
-            found.append(f"A batch was not adapted to: {self.refused}")
+            found.append(
+                self.refused if self.stepped else f"A batch was not adapted to: {self.refused}"
+            )
         if self.collapsed:
             advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
             if self.rolled_back:

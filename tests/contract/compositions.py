@@ -5,6 +5,9 @@ import holdfast
 # Settings under which a method does on the small toy stream all that it can do, and soon. A method
 # that is not named here joins with its defaults.
 SMALL = {
+    "eata": "eata(redundancy=2)",
+    "eta": "eta(redundancy=2)",
+    "rdumb": "rdumb(redundancy=2,reset_every=5)",
     "cotta": "cotta(augment_below=0.8,views=3,restore=0.1)",
     "rmt": "rmt(warmup_samples=28,lr=0.001)",
     "rotta": "rotta(capacity=12,every=20)",
@@ -67,6 +70,11 @@ def may_abstain(spec: str) -> bool:
 def gathers(spec: str) -> bool:
     """Whether it takes images or features in one by one, so that a window is no batch to it."""
     return holdfast.compose(spec).host.gathers
+
+
+def counts_batches(spec: str) -> bool:
+    """Whether it resets after a number of batches, of which a lone image is one."""
+    return hasattr(holdfast.compose(spec).host, "reset_every")
 
 
 def predicts_after(spec: str) -> bool:

@@ -66,6 +66,39 @@ def test_logits_that_overflow_are_reported_and_not_learnt_from(adapt, spec):
     assert_same_state(state_of(adapter), before)
 
 
+@LAW
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_features_that_are_not_finite_are_reported_and_not_learnt_from(adapt, spec, value):
+    """Of one image, behind the last norm layer: not every method looks at logits alone."""
+    adapter = adapt(spec)
+    run(adapter, stream(("some", "all")))
+    before = state_of(adapter)
+
+    def poison(layer, inputs, output):
+        return output.index_fill(0, torch.tensor([0]), value)
+
+    with ExitStack() as hooks:
+        for network in adapter._state.networks:
+            hooks.enter_context(network.model.norm2.register_forward_hook(poison))
+        hooks.enter_context(pytest.warns(UserWarning, match=r"not adapted to: .*NaN or Inf"))
+        adapter(stream(("all",))[0])
+    assert adapter.last.refused and not adapter.last.stepped
+    assert_same_state(state_of(adapter), before)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_update_that_goes_too_far_is_reported(adapt, after):
+    """With the first batch where logits are made after it, else with the next."""
+    adapter = adapt(f"ttac(lr=1e20,predict={'after' if after else 'before'})")
+    batches = stream(("all", "all"))
+    if not after:
+        adapter(batches[0])
+    with pytest.warns(UserWarning, match="NaN or Inf") as caught:
+        adapter(batches[1])
+    assert adapter.last.refused and adapter.last.stepped == after
+    assert all(one.filename == __file__ for one in caught)
+
+
 class BadGradient(torch.autograd.Function):
     """Harmless forwards, a gradient of Inf while `bad` is set."""
 
@@ -95,8 +128,9 @@ def test_a_gradient_that_turns_infinite_is_never_applied(spec):
             adapter(batches[0])
     finally:
         BadGradient.bad = False
-    if not adapter.last.backwards:
-        return  # it had nothing to learn
+    if not holdfast.compose(spec).host.learns:
+        assert not adapter.last.backwards
+        return
     assert "gradient norm" in adapter.last.refused
     assert not adapter.last.stepped
     assert any("gradient norm" in str(each.message) for each in caught)

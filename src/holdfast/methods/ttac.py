@@ -73,7 +73,9 @@ class Inverse(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor) -> Tensor:
-        found = torch.cholesky_inverse(torch.linalg.cholesky(cov))
+        factors, failed = torch.linalg.cholesky_ex(cov)
+        # What has no inverse turns NaN, and the batch is refused as for any other NaN.
+        found = torch.where(failed[:, None, None] > 0, torch.nan, torch.cholesky_inverse(factors))
         ctx.save_for_backward(found)
         return found
 
