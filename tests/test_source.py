@@ -211,7 +211,31 @@ def test_a_loader_that_shuffles_gives_the_same_source_and_leaves_torchs_randomne
         assert torch.equal(torch.get_rng_state(), before)
         made.append(source)
     assert torch.equal(made[0].prototypes, made[1].prototypes)
-    assert made[0].work_key("x") == made[1].work_key("x")
+    network = holdfast.adapt(net, "tent").network
+    for images in (20, 30):
+        assert made[0].work_key("x", network, images) == made[1].work_key("x", network, images)
+
+
+def test_work_is_named_by_the_images_that_it_is_on_in_their_order():
+    net = toy_net()
+    network = holdfast.adapt(net, "tent").network
+    batches = source_batches()
+
+    def key(batches, *, limit=None, images=28, text="x"):
+        source = holdfast.Source.from_loader(net, batches, limit=limit)
+        return source.work_key(text, network, images)
+
+    other = [*batches[:-1], (batches[-1][0].flip(3) * 0.9, batches[-1][1])]
+    relabelled = [(batches[0][0], batches[0][1].roll(1)), *batches[1:]]
+    assert key(batches) == key(list(batches))
+    assert len({key(each) for each in (batches, batches[::-1], other, relabelled)}) == 4
+    # Those beyond the limit count where they are worked on, and only there.
+    size = len(batches[0][0])
+    count = sum(len(images) for images, _ in batches)
+    for images, same in ((size, True), (count, False)):
+        assert (
+            key(batches, limit=size, images=images) == key(other, limit=size, images=images)
+        ) == same
 
 
 def test_replay_of_a_loader_that_shuffles_is_the_same_from_any_start():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -28,11 +28,19 @@ def export(
     if calibrate is not None and statistics == "batch":
         raise ValueError("calibrate=… sets running statistics: leave statistics='batch' out.")
 
+    spent: list[Network] = []
+
     def plain(network: Network) -> nn.Module:
         model = network.plain_model().requires_grad_(False)
         if network.statistics is not None:
             network.statistics.write_into(model, statistics)
         if calibrate is not None:
+            if spent and isinstance(calibrate, Iterator):
+                raise ValueError(
+                    "calibrate=… is read once for each network that predicts, student and teacher, "
+                    "but it is a one-shot iterator: give a DataLoader or a list."
+                )
+            spent.append(network)
             _calibrate(model, network, calibrate, options.input_range)
         return model
 

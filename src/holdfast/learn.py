@@ -141,13 +141,17 @@ class PlainStep(Learn):
         self.optimizer.step()
         self.clear()
 
-    def descend(self, loss: Tensor, lr: float) -> None:
-        """One step on a loss of one's own, at a rate of its own."""
+    def descend(self, loss: Tensor, lr: float) -> bool:
+        """One step on a loss of one's own, at a rate of its own; none, and False, if the loss or
+        its gradient is not finite."""
         group = self.optimizer.param_groups[0]
         usual, group["lr"] = group["lr"], lr
         try:
-            self._gradients(loss, 1.0)
-            self.apply()
+            norm = self._gradients(loss, 1.0)
+            finite = math.isfinite(loss.detach()) and math.isfinite(norm)
+            if finite:
+                self.apply()
+            return finite
         finally:
             self.clear()
             group["lr"] = usual

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -60,6 +61,25 @@ class Work:
     def _path(self) -> Path | None:
         folder = self.source.cache
         return None if folder is None else folder / f"{self.key[:32]}.safetensors"
+
+
+class Order:
+    """Tells the images of a loader, in their order, from others."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def update(self, images: Tensor, labels: object) -> None:
+        # Two numbers an image: as good as its pixels, and far faster to hash.
+        flat = images.flatten(1).float()
+        sums = torch.stack([flat.sum(1), (flat * flat).sum(1)])
+        self._hash.update(sums.cpu().numpy().tobytes())
+        if isinstance(labels, Tensor):
+            self._hash.update(labels.long().cpu().numpy().tobytes())
+
+    @property
+    def digest(self) -> Tensor:
+        return torch.tensor(list(self._hash.digest()), dtype=torch.uint8)
 
 
 class Source:
@@ -192,10 +212,23 @@ class Source:
             lambda: self._pass(self._loader, "replay", again=True), network, self.input_range
         )
 
-    def work_key(self, text: str) -> str:
-        """What names a piece of work: a text, this model, and its data as prototypes tell them."""
-        held = {name: self.tensors[name] for name in WORKED_ON}
+    def work_key(self, text: str, network: Network, images: int) -> str:
+        """What names a piece of work on the loader's first images: a text, this model, the data."""
+        order = self.order_name(images)
+        if order not in self.tensors:
+            what = "Images that are worked on"
+            loader = self._pass(self._loader, "order of images", again=True)
+            found = Order()
+            for batch in checked_batches(loader, images, self.input_range, network, what):
+                found.update(*batch)
+            self.tensors[order] = found.digest
+        held = {name: self.tensors[name] for name in (*WORKED_ON, order)}
         return tensor_hash(held, f"{self.model_hash} {self.head} {text}")
+
+    def order_name(self, images: int) -> str:
+        """Under which a digest of so many of the loader's images is held."""
+        beyond = self.limit is not None and images > self.limit
+        return f"loader/order/{images}" if beyond else "loader/order"
 
     def _check_head(self, network: Network) -> None:
         if network.head_name != self.head:
@@ -284,9 +317,10 @@ class Source:
         batches = checked_batches(
             loader, self.limit, self.input_range, network, "Source prototypes"
         )
-        first = 0
+        first, order = 0, Order()
         for images, labels in batches:
             first = first or len(images)
+            order.update(images, labels)
             if len(images) == 1 and network.by_batch:
                 continue  # one image has no batch statistics
             features = Step(network, images).features
@@ -300,6 +334,7 @@ class Source:
             f"prototypes/{statistics}": means.to(torch.promote_types(network.dtype, torch.float32)),
             f"counts/{statistics}": counts,
             "loader/batch_size": torch.tensor(first),
+            "loader/order": order.digest,
         }
 
     def _make_fisher(

@@ -91,10 +91,12 @@ class Task:
         """Labelled source batches by number, in the loader's order, cycling."""
         return self._source().replay(self.network)
 
-    def work(self, text: str) -> Work:
-        """Work on the source that takes long, named by all that it depends on beside the source."""
+    def work(self, text: str, images: int) -> Work:
+        """Work on the source's first images that takes long, named by all that it depends on
+        beside the source."""
         source = self._source(*WORKED_ON)
-        key = source.work_key(text)
+        self.taken.add(source.order_name(images))
+        key = source.work_key(text, self.network, images)
         self.taken.add(f"work/{key}/")
         return Work(source, key)
 

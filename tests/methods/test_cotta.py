@@ -172,7 +172,6 @@ def test_cotta(augment, flips, loss, dtype):
         {"nesterov": False},
         {"momentum": 0, "nesterov": False},
         {"momentum": 0.5},
-        {"restore": 1},
         {"restore": 1, "predict": "student", "loss": "ce"},
         {"teacher_momentum": 0.5},
         {"views": 1},
@@ -183,6 +182,12 @@ def test_every_setting(settings):
     spec = cotta(lr=0.005, **settings)
     moves = "restore" not in settings
     follow_both(spec, restate(lr=0.005, **settings), torch.float64, moves=moves)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_restoring_all(dtype):
+    spec = cotta(lr=0.005, restore=1)
+    follow_both(spec, restate(lr=0.005, restore=1), dtype, moves=False)
 
 
 def test_adam():

@@ -220,3 +220,33 @@ def test_settings_are_the_papers():
         assert (plugin.src_reduction, plugin.lambda_src) == ("sum", 0.01)
         assert plugin.lambda_ema == (1.0 if adam else 0.5)
         assert holdfast.compose("rmt", preset=preset).host == host  # nothing is replaced
+
+
+class Exploding(torch.autograd.Function):
+    """Harmless forwards, a gradient of Inf."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * float("inf")
+
+
+def test_a_warm_up_whose_gradient_explodes_is_an_error_and_keeps_nothing(tmp_path):
+    net = toy_net()
+    source = holdfast.Source.from_loader(net, source_batches(), cache=tmp_path)
+    net.norm2.register_forward_hook(lambda layer, inputs, output: Exploding.apply(output))
+    with pytest.raises(ValueError, match=r"diverged.*gradient is not finite"):
+        holdfast.adapt(net, rmt(warmup_samples=28), source=source)
+    assert not any(name.startswith("work/") for name in source.tensors)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_one_shot_iterator_cannot_calibrate_two_networks():
+    net = toy_net()
+    adapter = holdfast.adapt(net, rmt(), source=toy_source(net))
+    with pytest.raises(ValueError, match="one-shot iterator: give a DataLoader or a list"):
+        adapter.frozen(calibrate=iter(stream()))
+    adapter.frozen(calibrate=stream())

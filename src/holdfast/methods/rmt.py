@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -223,7 +222,8 @@ class Rmt(Learner):
         live["steps"] = torch.tensor(0)
         work = task.work(
             f"RMT warm-up: {steps} steps, {self.descent()}, select={self.select}, "
-            f"teacher_momentum={self.teacher_momentum}"
+            f"teacher_momentum={self.teacher_momentum}",
+            steps * task.batch_size,
         )
         for name, tensor in work.kept().items():
             live[name].copy_(tensor)
@@ -254,12 +254,11 @@ class Rmt(Learner):
         target = task.teacher(images)
         step = Step(task.network, images, learning=True)
         loss = symmetric_cross_entropy(step.logits, target).mean()
-        if not math.isfinite(loss.detach()):
+        if not learn.descend(loss, share * self.lr):
             raise ValueError(
-                "RMT's warm-up diverged: its loss is not finite. Lower lr, or leave the warm-up "
-                "out with warmup_samples=0."
+                "RMT's warm-up diverged: its loss or gradient is not finite. Lower lr, or leave "
+                "the warm-up out with warmup_samples=0."
             )
-        learn.descend(loss, share * self.lr)
         task.teacher.follow(self.teacher_momentum)
 
     def needs(self) -> tuple[str, ...]:
