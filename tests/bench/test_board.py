@@ -11,6 +11,7 @@ from holdfast.bench.names import apart, short
 from holdfast.bench.plan import Run
 from holdfast.bench.results import group, spread
 from holdfast.bench.run import perform
+from holdfast.bench.store import RunFolder
 from holdfast.bench.table import DomainsTable, figures_table
 from holdfast.terminal import as_text
 
@@ -79,6 +80,12 @@ def test_results_are_means_over_seeds(folders):
     alone = group(folders[:1])[0]
     assert math.isnan(alone.std("mean_accuracy"))
     assert alone.run == Run("frozen", stream=STREAM, limit=64, batch=32)
+
+
+def test_a_run_that_is_given_twice_counts_once(folders):
+    (frozen,) = group([folders[0], RunFolder(folders[0].path)])
+    assert frozen.seeds == [0]
+    assert math.isnan(frozen.std("mean_accuracy"))
 
 
 def test_tables_say_what_the_store_says(folders):

@@ -62,6 +62,17 @@ def test_resume_where_nothing_is_and_where_all_is(tmp_path, capsys):
     assert "| bn |" in (tmp_path / "table.md").read_text()
 
 
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_one_run_that_is_written_in_two_ways_is_one(tmp_path, capsys, jobs):
+    command = ["run", "-m", "tent", "-m", "tent(lr=0.0001)", "-m", "tent", "--limit", "16"]
+    command += ["--stream", STREAM, "--threads", "1", "--out", str(tmp_path), "--jobs", jobs]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert "1 seed:" in out and "±" not in out
+    assert err.count("mean") == 1
+    assert len(list(tmp_path.glob("*/manifest.json"))) == 1
+
+
 def test_what_fails_does_not_stop_the_rest(tmp_path, capsys):
     command = ["run", "--method", "bn", "--method", "frozen", "--limit", "2", "--batch", "2"]
     command += ["--stream", STREAM, "--threads", "1", "--out", str(tmp_path)]

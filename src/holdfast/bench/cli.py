@@ -138,7 +138,7 @@ class Run:
 
     def run(self) -> None:
         setup = self.setup.shared_by(self.jobs)
-        runs = [
+        planned = (
             setup.plan(
                 method,
                 seed,
@@ -150,8 +150,11 @@ class Run:
             )
             for method in self.method or METHODS
             for seed in setup.all_seeds
-        ]
-        outcomes = perform_watched(runs, setup, self.jobs)
+        )
+        runs: dict[str, Plan] = {}
+        for run in planned:
+            runs.setdefault(run.identity, run)
+        outcomes = perform_watched(list(runs.values()), setup, self.jobs)
         folders = finished(outcomes)
         show(results_table(folders))
         if self.markdown is not None:

@@ -99,6 +99,12 @@ class Run:
             "version": holdfast.__version__,
         }
 
+    @property
+    def identity(self) -> str:
+        """The same of runs that are written in two ways, as far as it is known before the data and
+        the model are opened."""
+        return json.dumps([self.settled(), self.root], sort_keys=True)
+
     def fingerprint(self, hashes: dict[str, str | None]) -> str:
         """A hash of all that decides the run's numbers; `hashes` are those of the model's weights,
         of the data and of the source, which count in place of their names."""

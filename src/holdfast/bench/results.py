@@ -70,9 +70,9 @@ def read_run(manifest: dict[str, Any]) -> Run:
 
 
 def group(folders: Iterable[RunFolder]) -> list[Result]:
-    """Results in the order of their first run."""
+    """Results in the order of their first run; a folder that is given twice counts once."""
     found: dict[str, list[RunFolder]] = {}
-    for folder in folders:
+    for folder in {folder.path: folder for folder in folders}.values():
         manifest = folder.manifest
         given = {name: v for name, v in manifest["run"].items() if name not in (*ELSEWHERE, "seed")}
         resolved = {name: manifest[name] for name in ("method", "stream")}

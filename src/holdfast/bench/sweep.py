@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +77,7 @@ def expand(given: Mapping[str, Any]) -> list[Point]:
         for spec, at, tags in _vary(method, chosen.get("preset"), settings, any(rates)):
             run = Run(**{**_ordered(chosen), "method": spec, "tags": tags})
             place = {"method": method, **at, **{key: str(chosen[key]) for key in swept}}
-            points.setdefault(json.dumps([run.settled(), run.root]), Point(run, place))
+            points.setdefault(run.identity, Point(run, place))
     if not points:
         raise ValueError("The sweep has no run: name a method, and leave no list empty.")
     return list(points.values())
