@@ -34,6 +34,11 @@ def test_facts_are_those_of_the_whole_composition():
     assert (card("bn").backwards, card("bn").trains) == ("0", "nothing")
 
 
+def test_bounds_that_hold_for_batches_of_some_size_say_so():
+    assert "1 to 3, of batches of up to 64 images" in as_text(card("rotta"))
+    assert "batches of up to" not in as_text(card("cotta"))
+
+
 def test_what_trains_follows_what_is_written():
     assert "norm layers" in card("tent").trains
     assert "norm layers" in card("tent(select=norm,lr=1)").trains

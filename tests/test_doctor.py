@@ -131,7 +131,7 @@ def test_every_method_fits_a_batch_norm_net():
     assert all(fit.fits for fit in diagnosis.methods.values())
     for name, fit in diagnosis.methods.items():
         needs = holdfast.compose(name).needs
-        assert bool(fit.remarks) == bool(needs)
+        assert any("needs source" in text for text in fit.remarks) == bool(needs)
         assert all(f"needs source {need}" in fit.remarks[0] for need in needs[:1])
 
 
@@ -145,6 +145,20 @@ def test_a_source_takes_the_remark_away_and_is_not_changed():
     assert "adapt() will first make fisher" in diagnosis.methods["eata"].remarks[0]
     assert all(fit.fits for fit in diagnosis.methods.values())
     assert set(source.tensors) == before
+
+
+def test_a_filter_that_would_drop_most_images_is_remarked_on():
+    """EATA's default is meant for a thousand classes; a cosine of 1/√C is usual."""
+    few, many = Net(), Net()
+    many.fc = nn.Linear(many.fc.in_features, 500)
+    for net, warned in ((few, True), (many, False)):
+        found = holdfast.doctor(net, textures(8)).methods
+        for name in ("eta", "eata", "rdumb"):
+            assert found[name].fits
+            assert (
+                any("redundancy=0.05 drops most" in text for text in found[name].remarks) == warned
+            )
+        assert not any("redundancy" in text for text in found["tent"].remarks)
 
 
 def test_a_source_of_another_model_is_found():

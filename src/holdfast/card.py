@@ -74,6 +74,8 @@ class Card:
     predicts: str
     forwards: str
     backwards: str
+    largest_batch: int | None
+    """Of how many images a batch may be for these two to hold; None: of any number."""
     memory: str
     parts: tuple[Part, ...]
 
@@ -81,13 +83,15 @@ class Card:
         return as_text(self)
 
     def __rich__(self) -> Group:
+        most = self.largest_batch
+        bound = "" if most is None else f", of batches of up to {most} images"
         named = {
             "preset": self.preset or "",
             "trains": self.trains,
             "needs": f"{enumerated(self.needs or ('nothing',))} of the source",
             "predicts": self.predicts,
-            "forwards a batch": self.forwards,
-            "backwards a batch": self.backwards,
+            "forwards a batch": self.forwards + bound,
+            "backwards a batch": self.backwards + bound,
             "peak memory": self.memory,
         }
         return Group(Text(self.name, "bold"), facts(named), *self.parts)
@@ -105,6 +109,7 @@ def card(spec: str, preset: str | None = None) -> Card:
         predicts=host.predicting(),
         forwards=_range(method.forwards),
         backwards=_range(method.backwards),
+        largest_batch=host.largest_batch(),
         memory=_memory(method),
         parts=tuple(
             _part(resolved, written, company)
@@ -142,7 +147,10 @@ def _part(resolved: Method, written: Method, company: Company) -> Part:
 
 def _memory(method: Composition) -> str:
     """What a step takes at its peak beside the network itself."""
-    backward = "one forward and backward, the optimiser's state"
+    backward = (
+        "one forward and backward, the optimiser's state, and a copy of all that changes, for "
+        "reset()"
+    )
     most = backward if method.backwards[1] else "one forward"
     return "; ".join([most, *(one.memory for one in method.methods if one.memory)])
 

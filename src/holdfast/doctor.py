@@ -147,6 +147,7 @@ def doctor(
                 source=source,
                 images=sample,
                 batch_size=batch_size,
+                classes=network.classes if headed else None,
             )
             if runs
             else Fit(False, ("not tried: the model fails on these images",))

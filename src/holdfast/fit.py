@@ -52,6 +52,7 @@ def try_method(
     source: Source | None,
     images: Tensor | None,
     batch_size: int,
+    classes: int | None,
 ) -> Fit:
     """Set the method up on a copy of the model and, if there are images, let it adapt to them."""
     selection = method.host.selection()
@@ -68,6 +69,8 @@ def try_method(
             remarks.append(f"needs source {needs}: pass {call}")
         else:
             remarks.append(f"adapt() will first make {needs} from the source's loader")
+    if classes is not None:
+        remarks += [text for one in method.methods if (text := one.advice(classes))]
     if selection.statistics in ("batch", "running") and has_batch_norm:
         if batch_size == 1:
             text = "needs window=W: one image has no batch statistics, the last W images have"

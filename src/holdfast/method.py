@@ -148,9 +148,17 @@ class Method(Settled):
         """What it takes from a Source: "prototypes", "fisher", "gaussians", "replay", "warm-up"."""
         return ()
 
+    def advice(self, classes: int) -> str | None:
+        """What someone with so many classes should know before using these settings."""
+        return None
+
     def forwards(self) -> tuple[int, int]:
         """The fewest and the most forwards a batch takes, without those that plug-ins add."""
         return 1, 1
+
+    def largest_batch(self) -> int | None:
+        """Of how many images a batch may be for these bounds to hold; None: of any number."""
+        return None
 
     def passes(self) -> tuple[int, int]:
         """How often, at least and at most, terms are asked of a batch."""

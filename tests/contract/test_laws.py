@@ -1,6 +1,7 @@
 """The laws. Every method and every host + plug-in inherits them by being registered."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -251,6 +252,7 @@ def test_forwards_and_backwards_are_as_the_card_says(net, source, spec, weights,
     adapter = holdfast.adapt(counted, spec, source=source)
     monkeypatch.setattr(torch.autograd, "backward", counting)
     method = adapter.method
+    assert len(stream(KINDS)[0]) <= (method.host.largest_batch() or math.inf)
     for images in stream(KINDS):
         counts.update(forward=0, backward=0)
         adapter(images)

@@ -64,6 +64,16 @@ class Eta(Learner):
     entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
     redundancy: float = setting(0.05, "kept: |cos| to the mean prediction below this", at_least=0)
 
+    def advice(self, classes: int) -> str | None:
+        usual = classes**-0.5
+        if self.redundancy > usual:
+            return None
+        return (
+            f"redundancy={self.redundancy:g} drops most images of {classes} classes, since a sure "
+            f"prediction has a cosine of about {usual:.2f} to the mean: give it about "
+            f"{2 * usual:.1g}"
+        )
+
     def terms(self, task: Task) -> list[Term]:
         rows = task.network.rows
         return [ReliableEntropy(len(rows), self.entropy_factor, self.redundancy, rows)]

@@ -293,6 +293,9 @@ class Rotta(Learner):
     def forwards(self) -> tuple[int, int]:
         return 1, 3
 
+    def largest_batch(self) -> int:
+        return self.every
+
     def passes(self) -> tuple[int, int]:
         return 0, 1
 
