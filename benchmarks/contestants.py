@@ -24,7 +24,7 @@ class Entry:
 # A rate so small that the weights stay put, and limits so wide that what is reliable is kept.
 RATE = "lr=1e-9"
 EATA = f"eata({RATE},redundancy=2,fisher_samples={{batch}})"
-COTTA = f"cotta({RATE},augment_below=0)"  # its views have a row of their own
+COTTA = f"cotta({RATE},augment_below=1e-9)"  # views have a row of their own
 RMT = f"rmt({RATE},warmup_samples=0)"
 
 ENTRIES = {

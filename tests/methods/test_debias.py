@@ -38,8 +38,9 @@ def restate(
     factor=0.4,
     redundancy=0.6,
     fisher_weight=50.0,
+    consistency=0.0,
 ):
-    """The paper's algorithm, one image and one class at a time."""
+    """The paper's algorithm, one image and one class at a time; views are mirror images."""
 
     def build(net):
         toy = PlainToy(net)
@@ -93,6 +94,13 @@ def restate(
                         mean = sum(of_class) / len(of_class)
                         mean = mean / mean.norm() if normalize else mean
                         pt[c] = alpha * pt[c] + (1 - alpha) * mean
+            if consistency:
+                _, other = toy(images.flip(3))
+                target = torch.softmax(logits, 1).detach()
+                losses = [
+                    -(t @ torch.log_softmax(o, 0)) for t, o in zip(target, other, strict=True)
+                ]
+                parts.append(consistency * sum(losses) / len(losses))
             if parts:
                 loss = sum(parts)
                 for f, s, name in zip(fisher, start, toy.trained, strict=bool(fisher)):
@@ -120,6 +128,10 @@ def restate(
         "on eata that keeps none": (
             "eata(lr=0.0003,redundancy=0,fisher_weight=50)+debias",
             {"host": "eata", "src": 50, "redundancy": 0, "lr": 0.0003},
+        ),
+        "on eata with consistency": (
+            "eata(lr=0.0003,redundancy=0.6,fisher_weight=50)+debias+consistency(augment=flip)",
+            {"host": "eata", "src": 50, "lr": 0.0003, "consistency": 1.0},
         ),
     }.values(),
 )
