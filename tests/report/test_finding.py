@@ -3,6 +3,7 @@
 import pytest
 from made import make_run
 
+from holdfast.bench.sweep import CHOSEN
 from holdfast.report.entries import compare
 from holdfast.report.finding import finding, others
 from holdfast.report.gather import gather
@@ -189,3 +190,41 @@ def test_every_other_plug_in_has_its_sentence(tmp_path):
     assert finding(one).startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata")
     (other,) = others(one)
     assert other.startswith("tent+debias is 10.0 ± 0.0 points less accurate than tent")
+
+
+# A learning rate that was chosen with labels is told wherever it is named or counted.
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ({"eata+debias"}, ", its learning rate chosen with labels"),
+        ({"eata"}, ", the latter's learning rate chosen with labels"),
+        ({"eata", "eata+debias"}, ", both learning rates chosen with labels"),
+    ],
+)
+def test_of_two_it_is_told_whose_rate_was_chosen_with_labels(tmp_path, chosen, said):
+    for method, accuracy in (("eata", 50), ("eata+debias", 60)):
+        make(tmp_path, method, (accuracy,) * 2, tags=(CHOSEN,) if method in chosen else ())
+    assert finding(comparison(tmp_path)).endswith(f"{said}.")
+
+
+def test_of_the_best_and_of_settings_it_is_told_how_many_rates_were_chosen_with_labels(tmp_path):
+    make(tmp_path / "best", "bn", (50, 60))
+    make(tmp_path / "best", "tent(lr=0.1)", (60, 50), tags=(CHOSEN,))
+    assert finding(comparison(tmp_path / "best")).startswith(
+        "bn and tent(lr=0.1) (1 of them with a learning rate chosen with labels) are equally"
+    )
+    make(tmp_path / "settings", "eata", (50, 50))
+    for rate in (0.1, 0.2):
+        make(tmp_path / "settings", f"eata(lr={rate})+debias", (60, 60), tags=(CHOSEN,))
+    assert "over 2 settings (all with a learning rate chosen with labels): better in 2" in finding(
+        comparison(tmp_path / "settings")
+    )
+
+
+def test_of_one_alone_it_is_told_too(tmp_path):
+    make(tmp_path, "tent(lr=0.1)", (60,), tags=(CHOSEN,))
+    assert finding(comparison(tmp_path)).endswith(
+        "its learning rate chosen with labels (one seed)."
+    )

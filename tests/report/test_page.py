@@ -161,6 +161,33 @@ def test_marks_do_not_hang_on_colour_alone(html):
     assert "6 of 12 batches so far" in html
 
 
+def test_the_legend_marks_what_was_chosen_with_labels(html):
+    """Seen by its sign, and heard as words."""
+    found = re.findall(r"<label title=.*?</label>", html)
+    marked = [one for one in found if 'aria-hidden="true">†' in one]
+    assert len(found) > 1 and len(marked) == 1
+    assert 'title="tent(lr=1.0), chosen with labels"' in marked[0]
+    assert '<span class="hidden">, chosen with labels</span>' in marked[0]
+    assert "† chosen with labels" in html
+
+
+def test_a_chart_of_learning_rates_says_that_labels_tell_which_is_best(tmp_path):
+    for rate in (0.1, 0.2):
+        make_run(tmp_path, f"tent(lr={rate})")
+        make_run(tmp_path, f"tent+debias(alpha={1 - rate})")
+    captions = {
+        one.title: one.caption
+        for part in Report(gather(tmp_path)).sections()[0]
+        for one in part.figures
+        if "sweep" in one.id
+    }
+    known = {title: "known from labels alone" in text for title, text in captions.items()}
+    assert known == {
+        "Accuracy along learning rate of tent": True,
+        "Accuracy along α of debias": False,
+    }
+
+
 def test_how_it_was_run_is_there(html, report):
     reading = report.gathered.readings[0]
     assert reading.manifest["hashes"]["data"] in html

@@ -336,10 +336,11 @@ class _Drawn:
             name = f"{self.prefix}sweep-{place}"
             has_host = axis.table["host_mean"].drop_nulls().len() > 0
             host = " The dashed line is the host alone." if has_host else ""
+            rate = " Which is best is known from labels alone." if axis.is_rate else ""
             yield Figure(
                 name,
                 f"Accuracy along {axis.title}",
-                f"Mean accuracy over domains.{host}",
+                f"Mean accuracy over domains.{host}{rate}",
                 sweep_chart(self.charts, name, axis),
                 {name: axis.table},
             )

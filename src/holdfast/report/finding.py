@@ -12,6 +12,7 @@ from operator import iadd
 from typing import TypeAlias
 
 from holdfast.bench.metrics import Tally
+from holdfast.bench.sweep import CHOSEN
 from holdfast.report.entries import Comparison, Entry
 from holdfast.report.reading import Reading
 from holdfast.words import enumerated
@@ -126,6 +127,7 @@ def sentence(pair: Pair) -> str:
         parts.append(_worded(calibration, "worse calibrated", "better calibrated", "calibrated"))
     if time.is_known:
         parts.append(_time(time))
+    parts += _chosen_of(pair)
     so_far = "" if pair.is_whole and pair.entry.finished and pair.other.finished else "So far, "
     seeds = ", with one seed, so chance is not ruled out" if accuracy.seeds < 2 else ""
     return f"{so_far}{', '.join(parts)}{seeds}."
@@ -154,6 +156,15 @@ def _time(found: Difference) -> str:
         return "as fast"
     amount = abs(found.value)
     return f"{amount:.{0 if amount >= 1 else 1}f} % {'slower' if found.value > 0 else 'faster'}"
+
+
+def _chosen_of(pair: Pair) -> list[str]:
+    whose = {
+        (True, True): "both learning rates",
+        (True, False): "its learning rate",
+        (False, True): "the latter's learning rate",
+    }.get((pair.entry.chosen, pair.other.chosen))
+    return [f"{whose} {CHOSEN}"] if whose else []
 
 
 # Which of many things to say first.
@@ -214,18 +225,20 @@ def _of_plugins(comparison: Comparison) -> list[str]:
 def _of_pairs(pairs: list[Pair]) -> str:
     if len(pairs) == 1:
         return sentence(pairs[0])
-    known = [one for pair in pairs if (one := pair.accuracy()).is_known]
     name, host = "+".join(pairs[0].entry.names), pairs[0].other.label
-    if not known:
+    pairs = [pair for pair in pairs if pair.accuracy().is_known]
+    if not pairs:
         return f"{name} and {host} have no domain in common yet."
+    known = [pair.accuracy() for pair in pairs]
     least, most = (pick(known, key=lambda one: one.value).value for pick in (min, max))
     more, less = (sum(one.is_shown and sign * one.value > 0 for one in known) for sign in (1, -1))
     tested = min(one.seeds for one in known) > 1
     seeds = "by more than seeds differ" if tested else "with one seed"
     which = f"better in {more} and worse in {less}" if more or less else "in none"
+    rates = _chosen_among([pair.entry.chosen or pair.other.chosen for pair in pairs])
     return (
         f"{name} differs from {host} by {_signed(least)} to {_signed(most)} points of accuracy "
-        f"over {len(known)} settings: {which} of them, {seeds}."
+        f"over {len(known)} settings{rates}: {which} of them, {seeds}."
     )
 
 
@@ -242,7 +255,8 @@ def _alone(entry: Entry) -> str:
     error = "" if math.isnan(ece) else f", with a calibration error of {100 * ece:.1f} %"
     so_far = "" if entry.finished else "So far, "
     seed = "" if len(entry.values("mean_accuracy")) > 1 else " (one seed)"
-    return f"{so_far}{entry.label} is {accuracy:.1f}{spread} % accurate{over}{error}{seed}."
+    rate = f", its learning rate {CHOSEN}" if entry.chosen else ""
+    return f"{so_far}{entry.label} is {accuracy:.1f}{spread} % accurate{over}{error}{rate}{seed}."
 
 
 def _level(best: list[Entry], of: int) -> str:
@@ -253,7 +267,14 @@ def _level(best: list[Entry], of: int) -> str:
     rest = f", the best of {of} methods" if of > len(best) else ""
     seeds = min(len(one.values("mean_accuracy")) for one in best)
     why = "one seed tells no more" if seeds < 2 else "they differ by no more than seeds do"
-    return f"{'' if through else 'So far, '}{names} are equally accurate{at}{rest}: {why}."
+    rates = _chosen_among([one.chosen for one in best])
+    return f"{'' if through else 'So far, '}{names}{rates} are equally accurate{at}{rest}: {why}."
+
+
+def _chosen_among(chosen: list[bool]) -> str:
+    """' (2 of them with a learning rate chosen with labels)', where there are any."""
+    which = "all" if all(chosen) else f"{sum(chosen)} of them"
+    return f" ({which} with a learning rate {CHOSEN})" if any(chosen) else ""
 
 
 def _difference(

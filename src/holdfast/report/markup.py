@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from holdfast.bench.sweep import CHOSEN
 from holdfast.report.figures import Figure, Section
 from holdfast.report.palette import look
 from holdfast.report.tables import Cell, Row, Table
@@ -15,6 +16,8 @@ from holdfast.report.tables import Cell, Row, Table
 # So many columns stand closer to each other.
 MANY = 14
 MARKS = {"best": "best", "second": "second best"}
+# In the legend, of what was chosen with labels.
+DAGGER = "†"
 
 # Paths of the shapes that Vega draws, around (15, 6).
 SHAPES = {
@@ -68,13 +71,11 @@ def swatch(place: int) -> str:
     )
 
 
-def legend(labels: Sequence[str]) -> str:
-    """Check boxes; the script has them filter every chart."""
-    boxes = "".join(
-        f'<label title="{escape(label)}"><input type="checkbox" value="{place}" checked> '
-        f"{swatch(place)} <span>{escape(label)}</span></label>"
-        for place, label in enumerate(labels)
-    )
+def legend(labels: Sequence[str], chosen: Container[str]) -> str:
+    """Check boxes; the script has them filter every chart. Those chosen with labels are marked."""
+    boxes = "".join(_box(place, label, label in chosen) for place, label in enumerate(labels))
+    if any(label in chosen for label in labels):
+        boxes += f'<span class="chosen" aria-hidden="true">{DAGGER} {CHOSEN}</span>'
     buttons = "".join(
         f'<button type="button" data-do="{name.lower()}">{name}</button>'
         for name in ("All", "None")
@@ -83,6 +84,20 @@ def legend(labels: Sequence[str]) -> str:
         '<fieldset class="legend"><legend class="hidden">Methods that charts show</legend>'
         '<div class="methods"><span class="hint" aria-hidden="true">Show</span>'
         f'{boxes}<span class="both">{buttons}</span></div></fieldset>'
+    )
+
+
+def _box(place: int, label: str, chosen: bool) -> str:
+    title, mark = escape(label), ""
+    if chosen:
+        title += f", {CHOSEN}"
+        mark = (
+            f'<span class="chosen" aria-hidden="true">{DAGGER}</span>'
+            f'<span class="hidden">, {CHOSEN}</span>'
+        )
+    return (
+        f'<label title="{title}"><input type="checkbox" value="{place}" checked> '
+        f"{swatch(place)} <span>{escape(label)}</span>{mark}</label>"
     )
 
 

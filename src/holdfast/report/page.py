@@ -46,6 +46,12 @@ class Report:
         entries.sort(key=lambda one: str(one.first.manifest.get("time_started", "")))
         return tuple(dict.fromkeys(one.label for one in entries))
 
+    @property
+    def chosen(self) -> set[str]:
+        """Labels of what was chosen with those of the stream."""
+        entries = (entry for one in self.comparisons for entry in one.entries)
+        return {one.label for one in entries if one.chosen}
+
     @cached_property
     def places(self) -> dict[str, int]:
         return {label: place for place, label in enumerate(self.labels)}
@@ -108,7 +114,7 @@ def _body(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
     ]
     return (
         _head(report, drawn, followed=followed)
-        + (legend(report.labels) if report.labels else "")
+        + (legend(report.labels, report.chosen) if report.labels else "")
         + f'<main id="report">{"".join(parts)}{notes(report.gathered.notes)}</main>'
         + _foot()
     )

@@ -31,6 +31,11 @@ class Axis:
     table: pl.DataFrame
     """A row for each entry on a curve: method, curve, value, mean, std, seeds, host."""
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is a learning rate, which nobody can choose well without labels."""
+        return self.key.endswith(".lr")
+
 
 def sweeps(comparison: Comparison) -> list[Axis]:
     """Every axis along which some curve has two values or more."""
