@@ -25,6 +25,7 @@ STREAM = "continual(order=fog,clean=false)"
         (["--model", "resnet21"], "resnet20"),
         (["--seeds", "0"], "at least 1"),
         (["--jobs", "0"], "at least 1"),
+        (["--snapshot", "-1"], "at least 0 (one after each batch), not -1"),
         (["--threads", "0"], "at least 1"),
         (["--window", "1", "--method", "bn"], "at least 2"),
         (["--stream", "continual(order=fog,clean=false)", "--batch", "0"], "at least 1"),

@@ -11,7 +11,7 @@ from holdfast.bench.many import Outcome
 from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder, write_json
 from holdfast.bench.sweep import CHOSEN, FACTORS, SWEPT, Point, expand, read_sweep
-from holdfast.bench.sweep_cli import Sweep, sweep_table
+from holdfast.bench.sweep_cli import Sweep, at_a_time, sweep_table
 from holdfast.cli import main
 from holdfast.spec import compose, methods
 from holdfast.terminal import as_text
@@ -157,19 +157,56 @@ def test_the_command_line_says_the_same_as_a_file(tmp_path):
     }
 
 
+def test_what_is_given_replaces_the_file_also_where_it_is_the_usual(tmp_path, capsys):
+    path = tmp_path / "sweep.toml"
+    path.write_text(
+        'method = ["tent", "eata"]\ndata = "cifar10-c"\nseed = 7\nseeds = 3\nseverity = 3\n'
+        "workers = 2\norders = 2\nlr = true\n"
+    )
+    options = "--data glyphs-c --seed 0 --seeds 1 --severity 5 --workers 0 --orders 0 --no-lr"
+    assert main(["sweep", str(path), *options.split(), "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["2 runs", "tent seed 0", "eata seed 0"]
+    said = {"data": "glyphs-c", "severity": 5, "workers": 0, "no_lr": True}
+    for run in (point.run for point in expand(command(file=path, **said).given())):
+        assert (run.data, run.severity, run.workers) == ("glyphs-c", 5, 0)
+    # What is not given is as the file says.
+    assert len(expand(command(file=path).given())) == 2 * 5 * 3 * 2
+
+
+def test_a_file_may_say_where_and_how_many_at_a_time(tmp_path, capsys):
+    path, out = tmp_path / "sweep.toml", tmp_path / "there"
+    path.write_text(
+        f'method = "bn"\nstream = \'{STREAM}\'\nlimit = 8\nout = "{out}"\njobs = 1\nsnapshot = 9\n'
+    )
+    given = command(file=path).given()
+    assert at_a_time(given) == 1 and given["snapshot"] == 9
+    assert at_a_time(command(file=path, jobs=3).given()) == 3
+    assert main(["sweep", str(path)]) == 0
+    assert f"Runs: {out}" in capsys.readouterr().out
+    assert len(list(out.glob("*/manifest.json"))) == 1
+    with pytest.raises(ValueError, match="out is one for the whole sweep"):
+        expand(command(file=path, grid=("out=a,b",)).given())
+    path.write_text("jobs = 0\n")
+    with pytest.raises(ValueError, match="jobs takes a whole number at least 1, not 0"):
+        command(file=path).given()
+    path.write_text("markdown = 'table.md'\n")
+    with pytest.raises(ValueError, match=r"no key 'markdown'.* out, jobs, snapshot and grid"):
+        expand(command(file=path).given())
+
+
 def test_cores_are_shared(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
 
     def shared(**options):
         sweep = command(device="cpu", **options)
         given = sweep.given()
-        return sweep.at_a_time(given), given["threads"]
+        return at_a_time(given), given["threads"]
 
     assert shared() == (8, 1)
     assert shared(jobs=3) == (3, 2)
     assert shared(jobs=16) == (16, 1)
     assert shared(threads=4) == (8, 4)
-    assert command(device="cuda").at_a_time(command(device="cuda").given()) == 1
+    assert at_a_time(command(device="cuda").given()) == 1
     with pytest.raises(ValueError, match="at least 1, not 0"):
         shared(jobs=0)
 

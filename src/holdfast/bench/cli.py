@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
@@ -23,16 +23,18 @@ from holdfast.bench.table import results_blocks, results_table
 from holdfast.options import Precision
 from holdfast.terminal import show
 
+RUNS = Path("runs")
 METHODS = ("frozen", "bn", "tent", "eata", "debias", "eata+debias")
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run is made on; options that `run`, `paper` and `sweep` share."""
+    """What a run is made on; options that `run`, `paper` and `sweep` share. None: not given."""
 
-    data: str = "glyphs-c"
+    data: str | None = None
     """glyphs-c, the embedded benchmark; cifar10-c, cifar100-c, imagenet-c; a folder in one of their
-    layouts; a clean set, which is corrupted as it is read (an .npz file, a folder of classes)."""
+    layouts; a clean set, which is corrupted as it is read (an .npz file, a folder of classes). By
+    itself, glyphs-c."""
     model: str | None = None
     """glyphs; NAME:WEIGHTS with a network of ours, such as resnet20:weights.safetensors;
     torchvision:NAME; timm:NAME; package.module:factory. By itself, what comes with the data."""
@@ -45,12 +47,12 @@ class Setup:
     """Images of each domain; by itself, all."""
     batch: Annotated[int | None, tyro.conf.arg(aliases=["--batch-size"])] = None
     """Images in a batch; by itself, the stream's 64."""
-    severity: int = 5
-    """Of corruptions, 1 to 5."""
-    seed: int = 0
-    """The first seed: of the order of images, and of the method's own randomness."""
-    seeds: int = 1
-    """How many seeds, one after the other from the first."""
+    severity: int | None = None
+    """Of corruptions, 1 to 5; by itself, 5."""
+    seed: int | None = None
+    """The first seed: of the order of images, and of the method's own randomness; by itself, 0."""
+    seeds: int | None = None
+    """How many seeds, one after the other from the first; by itself, 1."""
     images: str | None = None
     """A file that names some of a folder's images, one class/file a line."""
     classes: str | None = None
@@ -63,37 +65,32 @@ class Setup:
     """As torch names it; by itself, cuda where there is one, else cpu."""
     threads: int | None = None
     """Of the processor; by itself, one for each core."""
-    workers: int = 0
-    """Processes that read images ahead; 0: none."""
+    workers: int | None = None
+    """Processes that read images ahead; by itself, 0, none."""
     precision: Precision | None = None
     """Of forward passes, by autocast; by itself, the model's own."""
-    out: Path = Path("runs")
-    """Folder that holds a folder for each run."""
+    out: Path | None = None
+    """Folder that holds a folder for each run; by itself, runs."""
     resume: bool = False
     """Go on with what was stopped."""
-    snapshot: float = SNAPSHOT_SECONDS
-    """Seconds between two snapshots: what a kill costs at most."""
+    snapshot: float | None = None
+    """Seconds between two snapshots: what a kill costs at most; by itself, 60."""
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """By name, what was given of all but flags."""
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "resume"}
+        return {name: value for name, value in named.items() if value is not None}
 
     def plan(self, method: str, seed: int, **others: object) -> Plan:
         """A run of a method on this set-up."""
-        given = {
-            "data": self.data,
-            "model": self.model,
-            "source": self.source,
-            "root": self.root,
-            "limit": self.limit,
-            "batch": self.batch,
-            "severity": self.severity,
-            "images": self.images,
-            "classes": self.classes,
-            "frost": self.frost,
-            "head": self.head,
-            "device": self.device or ("cuda" if torch.cuda.is_available() else "cpu"),
+        usual = {
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
             "threads": self.shared_by(1).threads,
-            "workers": self.workers,
-            "precision": self.precision,
         }
-        return Plan(method, seed=seed, **{**given, **others})  # type: ignore[arg-type]
+        known = {one.name for one in fields(Plan)}
+        given = {name: value for name, value in self.given.items() if name in known}
+        return Plan(**{**usual, **given, **others, "method": method, "seed": seed})  # type: ignore[arg-type]
 
     def shared_by(self, jobs: int) -> Setup:
         """The same, with the cores shared among so many runs at a time."""
@@ -105,9 +102,26 @@ class Setup:
 
     @property
     def all_seeds(self) -> range:
-        if self.seeds < 1:
-            raise ValueError(f"seeds is how many seeds, at least 1, not {self.seeds}.")
-        return range(self.seed, self.seed + self.seeds)
+        first, count = self.seed or 0, 1 if self.seeds is None else self.seeds
+        if count < 1:
+            raise ValueError(f"seeds is how many seeds, at least 1, not {count}.")
+        return range(first, first + count)
+
+    @property
+    def place(self) -> Path:
+        """Where runs lie."""
+        return RUNS if self.out is None else self.out
+
+    @property
+    def every(self) -> float:
+        """Seconds between two snapshots."""
+        seconds = SNAPSHOT_SECONDS if self.snapshot is None else self.snapshot
+        if not seconds >= 0:
+            raise ValueError(
+                f"snapshot is how many seconds lie between two snapshots, at least 0 (one after "
+                f"each batch), not {seconds:g}."
+            )
+        return seconds
 
 
 @dataclass(frozen=True)
@@ -164,7 +178,7 @@ class Run:
 
 def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
-    do = partial(perform_all, runs, setup.out, resume=setup.resume, every=setup.snapshot)
+    do = partial(perform_all, runs, setup.place, resume=setup.resume, every=setup.every)
     if jobs > 1:
         with Roster(runs) as roster:
             return do(jobs=jobs, tell=roster)
@@ -186,6 +200,6 @@ def conclude(outcomes: Sequence[Outcome], setup: Setup) -> None:
     failed = [(name, one) for name, one in zip(names, outcomes, strict=True) if one.error]
     for name, one in failed:
         print(f"Failed: {name}: {one.error}")
-    print(f"Runs: {setup.out}")
+    print(f"Runs: {setup.place}")
     if failed:
         raise SystemExit(1)

@@ -53,7 +53,7 @@ def plans(
     missing = CONTROL.method not in (line.method for line in experiment.lines)
     if missing and not any(planned_differences(run, experiment) for run in compared):
         control = replace(experiment, analysis=False)
-        run = _plan(control, setup, preset, CONTROL, experiment.streams[0], setup.seed)
+        run = _plan(control, setup, preset, CONTROL, experiment.streams[0], setup.all_seeds[0])
         found.append((CONTROL, run))
     return found
 
@@ -62,7 +62,7 @@ def _plan(
     experiment: Experiment, setup: Setup, preset: str | None, line: Line, stream: str, seed: int
 ) -> Run:
     if preset is None:
-        preset = setup.data if setup.data in PRESETS else experiment.benchmark.preset
+        preset = setup.data if setup.data and setup.data in PRESETS else experiment.benchmark.preset
     given = {"preset": preset, "stream": stream, "analysis": experiment.analysis}
     batch = {} if line.batch is None else {"batch": line.batch}
     return setup.plan(_shortest(line.method, preset), seed, **given, **batch)

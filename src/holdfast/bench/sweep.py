@@ -27,6 +27,13 @@ else:
 # Of the learning rate that a method has by itself.
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
+# Keys of a sweep as a whole, which are no part of a run, and the least they may be.
+WHOLE: dict[str, tuple[type, float | None]] = {
+    "out": (str, None),
+    "jobs": (int, 1),
+    "snapshot": (float, 0),
+}
+
 SWEPT = "sweep"
 CHOSEN = "chosen with labels"
 
@@ -43,13 +50,17 @@ class Point:
 
 
 def read_sweep(path: Path) -> dict[str, Any]:
-    """What a TOML file names, with keys as for `expand`."""
+    """What a TOML file names, with keys as for `expand` and those of the sweep as a whole."""
     if not path.is_file():
         raise ValueError(f"There is no file {path}.")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as TOML: {error}") from None
+    for key in WHOLE.keys() & found.keys():
+        kind, least = WHOLE[key]
+        found[key] = Setting("sweep", key, kind, (), "", "", least, None).check(found[key])
+    return found
 
 
 def expand(given: Mapping[str, Any]) -> list[Point]:
@@ -59,10 +70,13 @@ def expand(given: Mapping[str, Any]) -> list[Point]:
     order    of the stream's domains; and orders, how many random ones
     lr       true: several learning rates of each method
     grid     values by method.setting, for every method that has it; or by any key
+
+    What is said of the sweep as a whole is left aside.
     """
     grid = _flat(given.get("grid", {}))
-    named = {**given, **{key: value for key, value in grid.items() if "." not in key}}
-    axes = {key: _read(key, value) for key, value in named.items() if key != "grid"}
+    named = {key: value for key, value in given.items() if key not in ("grid", *WHOLE)}
+    named |= {key: value for key, value in grid.items() if "." not in key}
+    axes = {key: _read(key, value) for key, value in named.items()}
     first, counts = axes.pop("seed", [0]), axes.pop("seeds", [1])
     axes["seed"] = [seed + k for seed in first for k in range(max(counts))]
     random = [f"random {k}" for k in range(max(axes.pop("orders", [0])))]
@@ -99,7 +113,7 @@ def _keys() -> dict[str, Setting]:
     found = {}
     for name, hint in hints.items():
         kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
-        choices, least = get_args(kind), 1 if name in ("seeds", "orders") else None
+        choices, least = get_args(kind), {"seeds": 1, "orders": 0}.get(name)
         default = "none" if kind is not hint else ""
         kind = str if choices else kind
         found[name] = Setting("sweep", name, kind, choices, default, "", least, None)
@@ -108,8 +122,10 @@ def _keys() -> dict[str, Setting]:
 
 def _read(key: str, given: Any) -> list[Any]:
     """The values of a key, in its own type."""
+    if key in WHOLE:
+        raise ValueError(f"{key} is one for the whole sweep: it cannot stand in a grid.")
     if key not in _keys():
-        valid = [*_keys(), "grid"]
+        valid = [*_keys(), *WHOLE, "grid"]
         raise ValueError(
             f"A sweep has no key {key!r}.{nearest(key, valid)} Keys: {listed(valid, 99)}."
         )

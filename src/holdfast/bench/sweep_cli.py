@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.bench.cli import METHODS, Setup
+from holdfast.bench.cli import METHODS, RUNS, Setup
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.on_ray import perform_on_ray
 from holdfast.bench.plan import Run
@@ -25,9 +25,6 @@ from holdfast.bench.sweep import CHOSEN, Point, expand, read_sweep
 from holdfast.data.layouts import CLEAN
 from holdfast.spec import methods
 from holdfast.terminal import columns, show
-
-# What of a set-up is no part of a run.
-ASIDE = ("out", "resume", "snapshot")
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 
@@ -40,8 +37,9 @@ class Sweep:
     """
 
     file: tyro.conf.Positional[Path | None] = None
-    """A TOML file. Its keys are the options of `run`, orders, lr and a table grid; any value may
-    be a list. What is given on the command line replaces what the file says."""
+    """A TOML file. Its keys are the options of `run` but for resume and markdown; order, orders,
+    lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot. What is
+    given on the command line replaces what the file says."""
     setup: Setup = Setup()
     method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
     """As in eata, or eata+debias; once for each."""
@@ -54,9 +52,11 @@ class Sweep:
     batch=16,64; once for each."""
     orders: int | None = None
     """How many random orders of the domains."""
-    lr: bool = False
+    lr: tyro.conf.FlagCreatePairsOff[bool] = False
     """Learning rates from a tenth of a method's own to ten times it; by itself, of every method
     that learns."""
+    no_lr: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Not so, though the file says lr."""
     jobs: int | None = None
     """Runs at a time; by itself, one for each core, or on a GPU one."""
     engine: Literal["processes", "ray"] = "processes"
@@ -75,51 +75,56 @@ class Sweep:
         if self.dry_run:
             print("\n".join(names))
             return
-        outcomes = self.perform(runs, self.at_a_time(given))
+        out = Path(given.get("out", RUNS))
+        setup = replace(self.setup, out=out, snapshot=given.get("snapshot"))
+        outcomes = self.perform(runs, setup, given)
         show(sweep_table(points, outcomes))
         if any("lr" in point.at for point in points):
             print("Which learning rate is best is known from the stream's labels alone.")
         failed = [(name, one.error) for name, one in zip(names, outcomes, strict=True) if one.error]
         for name, error in failed:
             print(f"Failed: {name}: {error}")
-        print(f"Runs: {self.setup.out}")
+        print(f"Runs: {out}")
         if failed:
             raise SystemExit(1)
 
-    def perform(self, runs: Sequence[Run], jobs: int) -> list[Outcome]:
-        out, every = self.setup.out, self.setup.snapshot
+    def perform(self, runs: Sequence[Run], setup: Setup, given: Mapping[str, Any]) -> list[Outcome]:
+        out, every = setup.place, setup.every
         with Roster(runs) as roster:
             try:
                 if self.engine == "ray":
+                    cores = given.get("jobs")
                     return perform_on_ray(
-                        runs, out, address=self.address, every=every, tell=roster, cores=self.jobs
+                        runs, out, address=self.address, every=every, tell=roster, cores=cores
                     )
-                return perform_all(runs, out, every=every, jobs=jobs, tell=roster)
+                return perform_all(runs, out, every=every, jobs=at_a_time(given), tell=roster)
             except KeyboardInterrupt:
                 count = f"{roster.finished} of {len(runs)} runs are finished"
                 print(f"holdfast: {count}. Repeat the command to go on.", file=sys.stderr)
                 raise
 
-    def at_a_time(self, given: dict[str, Any]) -> int:
-        """How many runs go on at once; on a GPU they would have to share its memory."""
-        if self.jobs is not None:
-            return self.jobs
-        return 1 if "cuda" in str(given["device"]) else os.cpu_count() or 1
-
     def given(self) -> dict[str, Any]:
-        """What `expand` takes: the file, and over it the command line."""
+        """What `expand` takes, and what is said of the sweep as a whole: the file, and over it the
+        command line."""
         written = {} if self.file is None else read_sweep(self.file)
-        usual = Setup()
-        names = [one.name for one in fields(Setup) if one.name not in ASIDE]
-        told = {name: getattr(self.setup, name) for name in names}
-        told = {name: value for name, value in told.items() if value != getattr(usual, name)}
-        own = {name: getattr(self, name) for name in ("method", "stream", "preset", "orders", "lr")}
-        told |= {name: value for name, value in own.items() if value}
+        names = ("method", "stream", "preset", "orders", "jobs")
+        own = {name: getattr(self, name) for name in names}
+        own["lr"] = self.lr if self.lr or self.no_lr else None
+        told = self.setup.given | {
+            name: value for name, value in own.items() if value not in (None, ())
+        }
         given = {"device": "cuda" if torch.cuda.is_available() else "cpu", **written, **told}
         learning = [name for name, one in methods().items() if one.learns]
         given.setdefault("method", learning if given.get("lr") else METHODS)
-        given.setdefault("threads", self.setup.shared_by(self.at_a_time(given)).threads)
+        given.setdefault("threads", self.setup.shared_by(at_a_time(given)).threads)
         return {**given, "grid": {**written.get("grid", {}), **read_grid(self.grid)}}
+
+
+def at_a_time(given: Mapping[str, Any]) -> int:
+    """How many runs go on at once; on a GPU they would have to share its memory."""
+    if "jobs" in given:
+        return int(given["jobs"])
+    return 1 if "cuda" in str(given["device"]) else os.cpu_count() or 1
 
 
 def read_grid(texts: Iterable[str]) -> dict[str, list[str]]:
