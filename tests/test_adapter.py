@@ -123,6 +123,15 @@ def test_last_reports_the_batch():
     last = adapter.last
     assert last.reliable == reliable > 0
     assert last.images == {"entropy": reliable, "ema": reliable, "src": reliable, "fisher": 16}
+
+
+def test_reliable_images_of_a_window_are_counted_once():
+    adapter = holdfast.adapt(toy_net(), "debias(lambda_src=0)", window=8)
+    for images in stream(("all", "all")):
+        for image in images:
+            adapter(image[None])
+            assert adapter.last.reliable in (None, 0, 1)
+    assert adapter.last.images["ema"] > 1  # learnt from again and again
     assert list(last.losses) == ["entropy", "ema", "src", "fisher"]
     assert last.losses["fisher"] == 0
     assert last.stepped and last.gradient_norm > 0

@@ -104,8 +104,9 @@ class Step:
 
     @property
     def reliable_count(self) -> Tensor | None:
-        """How many images are reliable, where a method asked; by the first limit asked for."""
-        return next((mask.sum() for mask in self._reliable.values()), None)
+        """How many of the newest images are reliable, where a method asked; by the first limit
+        asked for."""
+        return next((mask[-self.newest :].sum() for mask in self._reliable.values()), None)
 
     def view(self, images: Tensor) -> Step:
         """Other images through the same network: one more forward."""
