@@ -123,6 +123,11 @@ def test_last_reports_the_batch():
     last = adapter.last
     assert last.reliable == reliable > 0
     assert last.images == {"entropy": reliable, "ema": reliable, "src": reliable, "fisher": 16}
+    assert list(last.losses) == ["entropy", "ema", "src", "fisher"]
+    assert last.losses["fisher"] == 0
+    assert last.stepped and last.gradient_norm > 0
+    assert (last.batch, last.forwards, last.backwards) == (1, 1, 1)
+    assert 0 < last.seconds < 60
 
 
 def test_reliable_images_of_a_window_are_counted_once():
@@ -132,11 +137,6 @@ def test_reliable_images_of_a_window_are_counted_once():
             adapter(image[None])
             assert adapter.last.reliable in (None, 0, 1)
     assert adapter.last.images["ema"] > 1  # learnt from again and again
-    assert list(last.losses) == ["entropy", "ema", "src", "fisher"]
-    assert last.losses["fisher"] == 0
-    assert last.stepped and last.gradient_norm > 0
-    assert (last.batch, last.forwards, last.backwards) == (1, 1, 1)
-    assert 0 < last.seconds < 60
 
 
 # Frozen.
