@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from holdfast.bench.board import Board
 from holdfast.bench.many import Outcome, Progress, perform_all
@@ -78,17 +79,47 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, news):
     assert told[-1].accuracy == pytest.approx(figures["mean_accuracy"])
 
 
-def test_a_fault_of_ours_and_ctrl_c_are_no_outcomes(tmp_path):
-    class Breaks(Nobody):
-        def __init__(self, error):
-            self.error = error
+class Breaks(Nobody):
+    def __init__(self, error):
+        self.error = error
 
-        def sees(self, seen):
-            raise self.error
+    def sees(self, seen):
+        raise self.error
 
-    for error in (KeyboardInterrupt, TypeError):
-        with pytest.raises(error):
-            perform_all([plan()], tmp_path, watcher=Breaks(error))
+
+def test_a_fault_of_ours_is_told_with_its_kind_and_ctrl_c_is_no_outcome(tmp_path):
+    for error, said in ((TypeError("a\n b"), "TypeError: a b"), (KeyError(), "KeyError")):
+        (one,) = perform_all([plan()], tmp_path, watcher=Breaks(error))
+        assert one.error == said
+    with pytest.raises(KeyboardInterrupt):
+        perform_all([plan()], tmp_path, watcher=Breaks(KeyboardInterrupt))
+
+
+@pytest.mark.parametrize("what", ["rows", "analysis", "other rows"])
+def test_a_damaged_run_does_not_stop_the_others(tmp_path, materials, monkeypatch, what):
+    monkeypatch.setattr("holdfast.bench.many.Materials", lambda folder: materials)
+    runs = [plan(analysis=True), plan("frozen")]
+    folder = perform_all(runs[:1], tmp_path)[0].folder
+    path = folder.path / f"{what.split()[-1]}.parquet"
+    if what == "other rows":
+        folder.rows.drop("label").write_parquet(path)
+    else:
+        path.write_bytes(path.read_bytes()[:100])
+    damaged, other = perform_all(runs, tmp_path)
+    assert other.folder.finished
+    assert damaged.error.startswith(f"{folder.path} is damaged (")
+    assert "delete that folder" in damaged.error and "--out" in damaged.error
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is such a device")
+def test_a_device_that_is_not_there_does_not_stop_the_others(tmp_path):
+    runs = [plan(device="cuda"), plan(device="gpu"), plan()]
+    *failed, other = perform_all(runs, tmp_path)
+    assert other.folder.finished
+    for run, one in zip(runs, failed, strict=False):
+        assert one.error.startswith(f"torch has no device '{run.device}' here (")
+        assert "--device cpu" in one.error
+    assert len(folders(tmp_path)) == 1
 
 
 def test_a_board_may_look_on_in_one_process(tmp_path, capsys):

@@ -190,7 +190,7 @@ def test_a_file_may_say_where_and_how_many_at_a_time(tmp_path, capsys):
     with pytest.raises(ValueError, match="jobs takes a whole number at least 1, not 0"):
         command(file=path).given()
     path.write_text("markdown = 'table.md'\n")
-    with pytest.raises(ValueError, match=r"no key 'markdown'.* out, jobs, snapshot and grid"):
+    with pytest.raises(ValueError, match=r"no key 'markdown'.* out, jobs, snapshot, grid"):
         expand(command(file=path).given())
 
 

@@ -27,7 +27,7 @@ from holdfast.bench.seen import Seen
 from holdfast.bench.stopping import stoppable
 from holdfast.bench.store import RunFolder
 
-# What a user, the data or the machine may cause; anything else is a fault of ours.
+# What a user, the data or the machine may cause; of anything else, its kind is told as well.
 FAILURES = (ValueError, OSError, RuntimeError)
 
 # Seconds between two pieces of news of a run, and between two looks at whether to stop.
@@ -90,8 +90,10 @@ def attempt(
     """A run, or why there is none."""
     try:
         folder = perform(run, materials, out, resume=resume, watcher=watcher, every=every)
-    except FAILURES as error:
-        return Outcome(run, error=" ".join(str(error).split()) or type(error).__name__)
+    except Exception as error:
+        known = isinstance(error, FAILURES) and str(error)
+        said = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
+        return Outcome(run, error=" ".join(said.split()))
     return Outcome(run, folder)
 
 

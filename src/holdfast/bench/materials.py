@@ -73,6 +73,7 @@ class Materials:
                 f"Which model is to see {run.data}? Pass --model, such as "
                 "resnet20:path/to/weights.safetensors or package.module:factory."
             )
+        check_device(run.device)
         return self._once(
             ("model", name, run.device), lambda: find_model(name).to(run.device).eval()
         )
@@ -226,6 +227,21 @@ class Materials:
             return None
         names = [domain.name for domain in self.data(run).domains]
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
+
+
+def check_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except Exception as error:  # an AssertionError, where torch was built without it
+        raise ValueError(
+            f"torch has no device {name!r} here ({brief(error)}): pass --device cpu, or one that "
+            "it has."
+        ) from None
+
+
+def brief(error: BaseException) -> str:
+    """The first line of what it says, to be put in brackets."""
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tensor, int]]:

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import polars as pl
 import torch
 
 import holdfast
 from holdfast.adapter import Adapter
 from holdfast.bench.analysis import Geometry
 from holdfast.bench.manifest import describe, now
-from holdfast.bench.materials import Materials
+from holdfast.bench.materials import Materials, brief
 from holdfast.bench.memory import PeakMemory
 from holdfast.bench.metrics import Recorder
 from holdfast.bench.plan import Run
@@ -29,6 +30,10 @@ SNAPSHOT_SECONDS = 60.0
 # Seconds between two times that rows are written for those who watch; a resumed run drops what is
 # later than its snapshot.
 ROWS_SECONDS = 5.0
+
+
+# What a damaged parquet file may raise; a panic of polars is no Exception.
+DAMAGE = (Exception, pl.exceptions.PanicException)
 
 
 class Watcher(Protocol):
@@ -77,8 +82,7 @@ def perform(
             _go_on(run, materials, folder, recorder, watcher, every)
         else:
             folder.clear()
-            for seen in folder.seen():
-                recorder.update(seen)
+            _recall(folder, recorder)
             watcher.begins(run, recorder, len(flow))
     watcher.ends(folder, recorder)
     return folder
@@ -104,8 +108,7 @@ def _go_on(
         geometry = Geometry(source.prototypes, source.counts)
         if snapshot is not None:
             geometry.load(snapshot / "analysis.safetensors")
-    for seen in folder.seen():
-        recorder.update(seen)
+    _recall(folder, recorder)
     watcher.begins(run, recorder, len(flow))
 
     def save(place: Path) -> None:
@@ -137,6 +140,19 @@ def _go_on(
         {"figures": recorder.summary(), "time_finished": now()},
         None if geometry is None else geometry.rows(),
     )
+
+
+def _recall(folder: RunFolder, recorder: Recorder) -> None:
+    """Record again what is written down of a run."""
+    try:
+        for seen in folder.seen():
+            recorder.update(seen)
+        folder.analysis  # noqa: B018  # what is damaged is found here, not in a table at the end
+    except DAMAGE as error:
+        raise ValueError(
+            f"{folder.path} is damaged ({brief(error)}): delete that folder to have it run again, "
+            "or pass --out for another one."
+        ) from error
 
 
 def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
