@@ -228,3 +228,16 @@ def test_of_one_alone_it_is_told_too(tmp_path):
     assert finding(comparison(tmp_path)).endswith(
         "its learning rate chosen with labels (one seed)."
     )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "orders", "words"),
+    [(2, 1, "seeds"), (1, 2, "orders"), (2, 2, "seeds and orders")],
+)
+def test_what_differences_are_held_against_is_told(tmp_path, seeds, orders, words):
+    for seed in range(seeds):
+        for order in range(orders):
+            given = {"seed": seed, "stream": f"continual(order=random,order_seed={order})"}
+            make_run(tmp_path, "tent", 50 + 10 * (seed + order), **given)
+            make_run(tmp_path, "eata", 65 - 10 * (seed + order), **given)
+    assert finding(comparison(tmp_path)).endswith(f"they differ by no more than {words} do.")

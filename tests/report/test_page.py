@@ -227,6 +227,38 @@ def test_several_comparisons_have_parts_of_their_own(tmp_path):
     assert "On glyphs-c, " in text
 
 
+def stream_caption(path):
+    report = Report(gather(path))
+    (one,) = (one for part in report.sections()[0] for one in part.figures if one.id == "stream")
+    return one.caption
+
+
+def test_the_stream_says_what_its_points_are_of(tmp_path):
+    for order, names in enumerate((("fog", "snow"), ("snow", "fog"))):
+        stream = f"continual(order=random,order_seed={order})"
+        make_run(tmp_path / "orders", "eata", dict.fromkeys(names, 50), stream=stream)
+        make_run(tmp_path / "seeds", "eata", {"fog": 50, "snow": 50}, seed=order)
+    assert stream_caption(tmp_path / "seeds") == (
+        "Each point is of a few batches of one domain, mean over seeds; upright lines stand where "
+        "a domain begins."
+    )
+    assert stream_caption(tmp_path / "orders") == (
+        "Each point is of a few batches, mean over orders: domains differ at each point, so no "
+        "line stands between them."
+    )
+    make_run(tmp_path / "mixed", "eata", {"mixed": 50}, stream="mixed")
+    assert stream_caption(tmp_path / "mixed") == "Each point is of a few batches, mean over seeds."
+
+
+def test_random_orders_are_told_on_the_page(tmp_path):
+    for order in range(2):
+        make_run(tmp_path, stream=f"continual(order=random,order_seed={order})", cut=6 + 6 * order)
+    text = page(Report(gather(tmp_path)))
+    assert "3 domains · 240 images · 2 orders" in text
+    assert "eata, seed 0, order 1" in text
+    assert re.search(r"random orders</th><td[^>]*>0, 1<", text)
+
+
 def test_a_folder_of_nothing_but_rubbish_is_still_a_page(tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "manifest.json").write_text("")

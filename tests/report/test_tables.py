@@ -79,6 +79,31 @@ def test_seeds_are_told_on_hover_and_in_means(tmp_path):
     assert column(table, "fog")["eata"].title == "seed 0: 40.00, seed 1: 50.00"
 
 
+@pytest.mark.parametrize(
+    ("seeds", "column_of_runs", "caption", "hover"),
+    [
+        (1, "orders", "over orders", "order 0: 40.00, order 1: 50.00"),
+        (
+            2,
+            "runs",
+            "over seeds and orders",
+            "seed 0, order 0: 40.00, seed 0, order 1: 50.00, "
+            "seed 1, order 0: 50.00, seed 1, order 1: 60.00",
+        ),
+    ],
+)
+def test_random_orders_are_told_as_orders(tmp_path, seeds, column_of_runs, caption, hover):
+    for seed in range(seeds):
+        for order in range(2):
+            stream = f"continual(order=random,order_seed={order})"
+            make_run(tmp_path, accuracy=40 + 10 * (seed + order), seed=seed, stream=stream)
+    one = comparison(tmp_path)
+    assert accuracy_table(one).caption.endswith(caption)
+    assert column(accuracy_table(one), "fog")["eata"].title == hover
+    assert figures_table(one).caption.endswith(caption)
+    assert column(figures_table(one), column_of_runs)["eata"].text == str(2 * seeds)
+
+
 def test_chosen_with_labels_is_marked(tmp_path):
     make_run(tmp_path, "eata", tags=(CHOSEN,))
     make_run(tmp_path, "tent")

@@ -120,6 +120,16 @@ def test_distances_are_those_of_the_analysis(tmp_path):
     assert table["gap"].to_list() == folder.analysis["gap"].to_list()
 
 
+def test_distances_of_random_orders_are_averaged_domain_by_domain(tmp_path):
+    """The gap is 10 less a twentieth of the accuracy."""
+    for order, accuracy in enumerate(({"fog": 20, "snow": 60}, {"snow": 80, "fog": 40})):
+        stream = f"continual(order=random,order_seed={order})"
+        make_run(tmp_path, accuracy=accuracy, analysis=True, stream=stream)
+    table = tidy.geometry(comparison(tmp_path))
+    assert table["domain"].to_list() == ["fog", "snow"]
+    assert table["gap"].to_list() == pytest.approx([8.5, 6.5])
+
+
 def test_an_alarm_stands_where_it_rang(tmp_path):
     make_run(tmp_path, accuracy=0, classes=40, batches=60, rows={"favourite": 1.0})
     make_run(tmp_path, "tent", classes=40, batches=60)

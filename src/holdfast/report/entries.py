@@ -29,7 +29,7 @@ _OPEN = re.compile(r",?\(\)|,(?=\))")
 
 @dataclass(frozen=True)
 class Entry:
-    """One method on one set-up, over its seeds."""
+    """One method on one set-up, over its seeds and random orders of domains."""
 
     label: str
     """Unlike that of any other entry of its comparison."""
@@ -62,6 +62,18 @@ class Entry:
     def domains(self) -> list[str]:
         """In the order in which they came."""
         return list(dict.fromkeys(name for one in self.readings for name in one.domains))
+
+    @cached_property
+    def repeats(self) -> tuple[str, ...]:
+        """What its runs differ in: seeds, orders, both, or neither where there is one run."""
+        seeds = len({one.seed for one in self.readings})
+        orders = len({one.stream for one in self.readings})
+        return ("seeds",) * (seeds > 1) + ("orders",) * (orders > 1)
+
+    def which(self, reading: Reading) -> str:
+        """What tells one of its runs from the others: `seed 1`, `order 0`, `seed 1, order 0`."""
+        number = {"seeds": f"seed {reading.seed}", "orders": f"order {reading.order}"}
+        return ", ".join(number[name] for name in self.repeats or ("seeds",))
 
     def values(self, figure: str) -> list[float]:
         """A figure of each seed's run, where it is known; names as in `Recorder.summary`."""
@@ -143,6 +155,12 @@ def compare(readings: Iterable[Reading]) -> list[Comparison]:
     made = [_comparison(each) for each in found.values()]
     made = [replace(one, title=title) for one, title in zip(made, _titles(made), strict=True)]
     return sorted(made, key=lambda one: -len(one.readings))
+
+
+def over(entries: Iterable[Entry]) -> str:
+    """What their means are over, in words: seeds, orders, seeds and orders."""
+    found = {name for one in entries for name in one.repeats}
+    return " and ".join(sorted(found, reverse=True)) or "seeds"
 
 
 def brief(data: str) -> str:

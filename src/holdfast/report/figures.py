@@ -12,9 +12,10 @@ import polars as pl
 from altair.utils.schemapi import debug_mode
 
 from holdfast.bench.names import short
+from holdfast.bench.seen import MIXED
 from holdfast.report import tidy
 from holdfast.report.charts import HEIGHT, SMALL_HEIGHT, WIDE_HEIGHT, Charts, Spec
-from holdfast.report.entries import Comparison
+from holdfast.report.entries import Comparison, over
 from holdfast.report.marks import (
     along,
     boundaries,
@@ -89,7 +90,8 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
         (
             "sweeps",
             "Sweeps",
-            "One setting varies and all else stays the same; bars show the spread over seeds.",
+            "One setting varies and all else stays the same; bars show the spread over "
+            f"{over(comparison.entries)}.",
             drawn.sweeps,
         ),
     )
@@ -113,7 +115,7 @@ class _Drawn:
             return
         name, tables = self.prefix + "stream", {self.prefix + "stream": table}
         under: list[Any] = []
-        over: list[Any] = []
+        alarmed: list[Any] = []
         axis = alt.Axis(title="images seen", grid=False)
         end = max(int(one.batches["images"].sum()) for one in self.comparison.readings)
         borders = tidy.boundaries(self.comparison)
@@ -124,7 +126,7 @@ class _Drawn:
         alarms = tidy.alarms(self.comparison)
         if len(alarms):
             tables[name + "-alarms"] = alarms
-            over.append(crosses(name + "-alarms", axis))
+            alarmed.append(crosses(name + "-alarms", axis))
         spec = self.charts.lines(
             name,
             alt.X("seen:Q", axis=axis, scale=alt.Scale(domain=[0, end])),
@@ -132,19 +134,30 @@ class _Drawn:
             tips("accuracy", "accuracy, %", ".2f", "domain:N", "seen:Q", std="std"),
             points=False,
             under=under,
-            over=over,
+            over=alarmed,
             height=WIDE_HEIGHT,
         )
-        crossed = " A cross marks a collapse alarm." if over else ""
+        crossed = " A cross marks a collapse alarm." if alarmed else ""
         yield Figure(
             name,
             "Accuracy as images come",
-            "Each point is of a few batches of one domain, mean over seeds; upright lines stand "
-            f"where a domain begins.{crossed}",
+            f"Each point is of a few batches{self._placed(table, borders)}.{crossed}",
             spec,
             tables,
             "wide",
         )
+
+    def _placed(self, table: pl.DataFrame, borders: pl.DataFrame) -> str:
+        """Of which domains a point is, what its mean is over, and where lines stand."""
+        there = set(table["domain"])
+        of = "" if {tidy.SEVERAL, MIXED} & there else " of one domain"
+        mean = f", mean over {over(self.comparison.entries)}"
+        if len(borders):
+            what = "visit" if borders["domain"].str.starts_with("visit ").all() else "domain"
+            return f"{of}{mean}; upright lines stand where a {what} begins"
+        if tidy.SEVERAL in there:
+            return f"{mean}: domains differ at each point, so no line stands between them"
+        return of + mean
 
     def bias(self) -> Iterator[Figure]:
         table = tidy.ranks(self.comparison)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from holdfast.bench.metrics import Tally
 from holdfast.bench.sweep import CHOSEN
-from holdfast.report.entries import Comparison, Entry
+from holdfast.report.entries import Comparison, Entry, over
 from holdfast.report.reading import Reading
 from holdfast.words import enumerated
 
@@ -122,7 +122,7 @@ def sentence(pair: Pair) -> str:
     one, other = pair.entry.label, pair.other.label
     if not accuracy.is_known:
         return f"{one} and {other} have no domain in common yet."
-    parts = [_accuracy(one, other, accuracy)]
+    parts = [_accuracy(pair, accuracy)]
     if calibration.is_known:
         parts.append(_worded(calibration, "worse calibrated", "better calibrated", "calibrated"))
     if time.is_known:
@@ -133,7 +133,8 @@ def sentence(pair: Pair) -> str:
     return f"{so_far}{', '.join(parts)}{seeds}."
 
 
-def _accuracy(one: str, other: str, found: Difference) -> str:
+def _accuracy(pair: Pair, found: Difference) -> str:
+    one, other = pair.entry.label, pair.other.label
     if found.is_shown:
         more = "more" if found.value > 0 else "less"
         return f"{one} is {found.text} points {more} accurate than {other}"
@@ -141,7 +142,7 @@ def _accuracy(one: str, other: str, found: Difference) -> str:
         return f"{one} is as accurate as {other}"
     return (
         f"{one} is as accurate as {other} (they differ by {found.text} points, which is no more "
-        "than seeds do)"
+        f"than {over([pair.entry, pair.other])} do)"
     )
 
 
@@ -233,7 +234,8 @@ def _of_pairs(pairs: list[Pair]) -> str:
     least, most = (pick(known, key=lambda one: one.value).value for pick in (min, max))
     more, less = (sum(one.is_shown and sign * one.value > 0 for one in known) for sign in (1, -1))
     tested = min(one.seeds for one in known) > 1
-    seeds = "by more than seeds differ" if tested else "with one seed"
+    repeats = over(one for pair in pairs for one in (pair.entry, pair.other))
+    seeds = f"by more than {repeats} differ" if tested else "with one seed"
     which = f"better in {more} and worse in {less}" if more or less else "in none"
     rates = _chosen_among([pair.entry.chosen or pair.other.chosen for pair in pairs])
     return (
@@ -266,7 +268,7 @@ def _level(best: list[Entry], of: int) -> str:
     at = f", at {best[0].mean('mean_accuracy'):.1f} %" if through else ""
     rest = f", the best of {of} methods" if of > len(best) else ""
     seeds = min(len(one.values("mean_accuracy")) for one in best)
-    why = "one seed tells no more" if seeds < 2 else "they differ by no more than seeds do"
+    why = f"they differ by no more than {over(best)} do" if seeds > 1 else "one seed tells no more"
     rates = _chosen_among([one.chosen for one in best])
     return f"{'' if through else 'So far, '}{names}{rates} are equally accurate{at}{rest}: {why}."
 

@@ -56,6 +56,7 @@ def _facts(readings: Iterable[Reading]) -> dict[str, str]:
         "images": all_of(one.manifest.get("images") for one in known),
         "classes": all_of(one.manifest.get("classes") for one in known),
         "seeds": all_of(sorted({one.seed for one in known})),
+        "random orders": all_of(sorted({one.order for one in known if one.order is not None})),
         "hash of the data": all_of(one.hashes.get("data") for one in known),
         "hash of the weights": all_of(one.hashes.get("model") for one in known),
         "hash of the source": all_of(one.hashes.get("source") for one in known),
@@ -90,13 +91,23 @@ def _commands(readings: Iterable[Reading]) -> str:
 def _runs(comparison: Comparison, places: Mapping[str, int]) -> str:
     heads = "".join(
         f'<th scope="col">{name}</th>'
-        for name in ("method", "seed", "state", "started", "finished", "fingerprint", "folder")
+        for name in (
+            "method",
+            "seed",
+            "order",
+            "state",
+            "started",
+            "finished",
+            "fingerprint",
+            "folder",
+        )
     )
     rows = []
     for entry in comparison.entries:
         for one in entry.readings:
             cells = (
                 one.seed,
+                "–" if one.order is None else one.order,
                 _state(one),
                 one.manifest.get("time_started", "–"),
                 one.manifest.get("time_finished", "–"),

@@ -15,7 +15,7 @@ MANY = 20
 
 _ALARM = [
     alt.Tooltip("method:N"),
-    alt.Tooltip("seed:Q"),
+    alt.Tooltip("run:N"),
     alt.Tooltip("batch:Q", title="collapse alarm at batch"),
     alt.Tooltip("domain:N"),
 ]
@@ -92,7 +92,7 @@ def tips(
     """The method, the figure with its spread, and what else places the mark."""
     found = [alt.Tooltip("method:N"), alt.Tooltip(f"{figure}:Q", title=title, format=digits)]
     if std is not None:
-        found.append(alt.Tooltip(f"{std}:Q", title="± over seeds", format=digits))
+        found.append(alt.Tooltip(f"{std}:Q", title="± over runs", format=digits))
     for one in others:
         name, _, kind = one.partition(":")
         title = _TITLES.get(name, name)

@@ -17,7 +17,7 @@ import holdfast
 from holdfast.report import tidy
 from holdfast.report.beside import beside
 from holdfast.report.charts import Charts
-from holdfast.report.entries import Comparison, compare
+from holdfast.report.entries import Comparison, compare, over
 from holdfast.report.figures import Figure, Section, sections
 from holdfast.report.finding import finding, others
 from holdfast.report.gather import Gathered
@@ -145,14 +145,15 @@ def _head(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
 
 def _facts(one: Comparison) -> str:
     first = one.readings[0]
-    seeds = sorted({len(entry.readings) for entry in one.entries})
+    runs = sorted({len(entry.readings) for entry in one.entries})
+    repeats = over(one.entries) if runs[-1] > 1 else "seed"
     images = first.manifest.get("images")
     facts = [
         one.title,
         f"{len(one.entries)} method{'s' if len(one.entries) > 1 else ''}",
         f"{len(one.domains)} domain{'s' if len(one.domains) != 1 else ''}",
         f"{images:,} images" if isinstance(images, int) else "",
-        f"{'–'.join(map(str, {seeds[0], seeds[-1]}))} seed{'s' if seeds[-1] > 1 else ''}",
+        f"{'–'.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} {repeats}",
     ]
     return " · ".join(fact for fact in facts if fact)
 
@@ -168,7 +169,8 @@ def _progress(report: Report, *, followed: bool) -> Iterator[str]:
     yield f"<p class='facts'>{len(readings) - len(going)} of {len(readings)} runs are finished.</p>"
     for one in going:
         whole = one.planned or one.done or 1
-        name = escape(f"{one.title}, seed {one.seed}")
+        order = "" if one.order is None else f", order {one.order}"
+        name = escape(f"{one.title}, seed {one.seed}{order}")
         yield (
             f"<div><span>{name}</span><span>{one.done:,} of {whole:,} batches</span>"
             f'<progress max="{whole}" value="{one.done}" aria-label="{name}"></progress></div>'

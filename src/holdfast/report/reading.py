@@ -102,6 +102,14 @@ class Reading:
     def stream(self) -> str:
         return _text(self.manifest.get("stream")) or "unknown"
 
+    @property
+    def order(self) -> int | None:
+        """Which random order of domains; None where it is not random."""
+        if "order=random" not in self.stream:
+            return None
+        found = re.search(r"order_seed=(\d+)", self.stream)
+        return int(found[1]) if found else 0
+
     @cached_property
     def batch_size(self) -> int | None:
         try:

@@ -29,7 +29,7 @@ class Axis:
     """method.setting, or batch."""
     title: str
     table: pl.DataFrame
-    """A row for each entry on a curve: method, curve, value, mean, std, seeds, host."""
+    """A row for each entry on a curve: method, curve, value, mean, std, runs, host."""
 
     @property
     def is_rate(self) -> bool:
@@ -60,7 +60,7 @@ SCHEMA: dict[str, Any] = {
     "value": pl.Float64,
     "mean": pl.Float64,
     "std": pl.Float64,
-    "seeds": pl.Int64,
+    "runs": pl.Int64,
     "host": pl.String,
     "host_mean": pl.Float64,
 }
@@ -120,7 +120,7 @@ def _rows(
                 "value": float(configuration(entry)[key]),
                 "mean": _known(entry.mean("mean_accuracy")),
                 "std": _known(entry.std("mean_accuracy")),
-                "seeds": len(entry.readings),
+                "runs": len(entry.readings),
                 "host": None if host is None else host.label,
                 "host_mean": None if host is None else _known(host.mean("mean_accuracy")),
             }

@@ -45,8 +45,8 @@ def sweep_chart(charts: Charts, data: str, axis: Axis) -> Spec:
         alt.Tooltip("method:N"),
         alt.Tooltip("value:Q", title=axis.title, format="~g"),
         alt.Tooltip("mean:Q", title="mean accuracy, %", format=".2f"),
-        alt.Tooltip("std:Q", title="± over seeds", format=".2f"),
-        alt.Tooltip("seeds:Q"),
+        alt.Tooltip("std:Q", title="± over runs", format=".2f"),
+        alt.Tooltip("runs:Q"),
     ]
     layers = [
         *([host] if _any(axis, "host_mean") else []),

@@ -12,7 +12,7 @@ from holdfast.bench.published import PublishedRow
 from holdfast.bench.results import spread
 from holdfast.bench.sweep import CHOSEN
 from holdfast.data.layouts import CLEAN
-from holdfast.report.entries import Comparison, Entry
+from holdfast.report.entries import Comparison, Entry, over
 
 NONE = "–"
 
@@ -92,9 +92,9 @@ def accuracy_table(
             rows.append(_published(entry, theirs, keys))
     seeds = {len(one.readings) for one in comparison.entries}
     many = max(seeds, default=1) > 1
-    over = "means ± standard deviation over seeds" if many else "one seed"
+    means_over = f"means ± standard deviation over {over(comparison.entries)}"
     return Table(
-        f"Accuracy by domain in %, {over}",
+        f"Accuracy by domain in %, {means_over if many else 'one seed'}",
         "method",
         tuple(columns.values()),
         tuple(rows),
@@ -117,7 +117,7 @@ def _by_seed(entry: Entry, key: str) -> str:
     if len(entry.readings) < 2:
         return ""
     return ", ".join(
-        f"seed {one.seed}: {one.figure(key):.2f}"
+        f"{entry.which(one)}: {one.figure(key):.2f}"
         for one in entry.readings
         if not math.isnan(one.figure(key))
     )
@@ -205,11 +205,12 @@ def figures_table(comparison: Comparison) -> Table:
         )
         for entry in comparison.entries
     ]
+    repeats = over(comparison.entries)
     return Table(
-        "Figures of each method, means ± standard deviation over seeds",
+        f"Figures of each method, means ± standard deviation over {repeats}",
         "method",
         (
-            Column("seeds"),
+            Column("runs", repeats) if " " in repeats else Column(repeats),
             *(one.column for one in shown),
             Column("collapse", "the first batch at which predictions fell into a few classes"),
         ),
@@ -237,7 +238,7 @@ def alarm_lines(comparison: Comparison) -> Iterator[str]:
     for entry in comparison.entries:
         found = [one for one in entry.readings if not math.isnan(one.figure("collapse"))]
         if found:
-            at = ", ".join(f"{one.figure('collapse'):.0f} (seed {one.seed})" for one in found)
+            at = ", ".join(f"{one.figure('collapse'):.0f} ({entry.which(one)})" for one in found)
             yield (
                 f"{entry.label}: predictions fell into a few classes at batch {at}; "
                 f"{len(found)} of {len(entry.readings)} runs."

@@ -42,7 +42,7 @@ def stream(comparison: Comparison) -> pl.DataFrame:
                 .alias("domain"),
                 pl.col("accuracy").mean(),
                 pl.col("accuracy").std().alias("std"),
-                pl.len().alias("seeds"),
+                pl.len().alias("runs"),
             )
             .sort("segment", "piece")
             .select(pl.lit(entry.label).alias("method"), pl.exclude("segment", "piece"))
@@ -122,7 +122,7 @@ def alarms(comparison: Comparison) -> pl.DataFrame:
             rows.append(
                 {
                     "method": entry.label,
-                    "seed": reading.seed,
+                    "run": entry.which(reading),
                     "batch": int(batch),
                     "seen": int(until["images"].sum()),
                     "domain": short(last["domain"].item()) if len(last) else "unknown",
@@ -232,17 +232,17 @@ def geometry(comparison: Comparison) -> pl.DataFrame:
         tables = [one.analysis for one in entry.readings if one.analysis is not None]
         if not tables:
             continue
-        together = pl.concat([one.with_row_index("place") for one in tables])
+        # A stretch is met again in another run by its domain, wherever that comes there.
+        stretch = ("domain", "visit", "again")
+        again = pl.int_range(pl.len()).over("domain", "visit").alias("again")
+        together = pl.concat([one.with_columns(again) for one in tables])
         visits = together["visit"].n_unique() > 1
         found.append(
-            together.group_by("place", maintain_order=True)
+            together.group_by(stretch, maintain_order=True)
             .agg(
-                pl.col("domain").first(),
-                pl.col("visit").first(),
                 *(pl.col(name).mean() for name in GEOMETRY),
                 *(pl.col(name).std().alias(f"{name}_std") for name in GEOMETRY),
             )
-            .sort("place")
             .select(
                 pl.lit(entry.label).alias("method"),
                 pl.struct("domain", "visit").map_elements(_placed(visits), pl.String),
