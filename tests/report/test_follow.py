@@ -1,6 +1,7 @@
 """The page while runs go on."""
 
 import http.client
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from made import make_run
+from made import make_run, retell
 
 from holdfast.report import follow as module
 from holdfast.report.cli import Report
@@ -49,6 +50,12 @@ def test_the_server_serves_nothing_else_and_nobody_else():
 def test_a_port_that_is_taken_is_an_error_that_says_what_to_do():
     with Server() as server, pytest.raises(ValueError, match="choose another --port"):
         Server(server._http.server_port)
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_a_port_that_cannot_be_is_an_error_that_says_what_to_do(port):
+    with pytest.raises(ValueError, match=f"from 1 to 65535, not {port}: choose another --port"):
+        Server(port)
 
 
 def test_the_page_is_written_again_as_rows_arrive(tmp_path, monkeypatch):
@@ -135,6 +142,18 @@ def test_the_command_writes_all_that_it_is_asked_for(tmp_path, capsys):
     assert (tmp_path / "new" / "page.html").read_text().startswith("<!doctype html>")
     assert r"\toprule" in (tmp_path / "t.tex").read_text()
     assert "| eata |" in (tmp_path / "t.md").read_text()
+
+
+def test_names_that_cannot_be_written_do_no_harm(tmp_path, capsys):
+    folder = make_run(tmp_path / "runs", "eata", {"fog": 50})
+    retell(folder, title="eata\ud800")
+    folder.path.rename(os.fsdecode(os.fsencode(folder.path) + b"\xe9"))
+    names = {"out": "page.html", "markdown": "t.md", "latex": "t.tex"}
+    paths = {name: tmp_path / text for name, text in names.items()}
+    Report(runs=(tmp_path / "runs",), **paths).run()
+    assert "eata\ufffd is 50.0 % accurate" in capsys.readouterr().out
+    for path in paths.values():
+        assert "eata\ufffd" in path.read_text(encoding="utf-8")
 
 
 def test_mistakes_are_errors_that_say_what_to_do(tmp_path):

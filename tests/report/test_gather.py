@@ -1,10 +1,10 @@
 """Whatever lies in a folder of runs: what can be read is read, and the rest is told."""
 
-import json
+import os
 
 import polars as pl
 import pytest
-from made import make_run
+from made import make_run, retell
 
 from holdfast.report.gather import Gatherer, gather
 
@@ -67,9 +67,7 @@ def test_without_rows_the_manifests_figures_are_shown(tmp_path):
 
 def test_figures_that_are_not_those_of_the_rows_are_told(tmp_path):
     folder = make_run(tmp_path, accuracy=60)
-    manifest = folder.manifest
-    manifest["figures"]["mean_accuracy"] = 99.0
-    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    retell(folder, figures={**folder.manifest["figures"], "mean_accuracy": 99.0})
     gathered = gather(tmp_path)
     assert only(gathered).figures["mean_accuracy"] == pytest.approx(60)
     assert "not those of its rows" in told(gathered)
@@ -85,6 +83,8 @@ def test_figures_that_are_not_those_of_the_rows_are_told(tmp_path):
         ('{"classes": "many"}', "no number of classes"),
         ('{"classes": true}', "no number of classes"),
         ('{"classes": 10000000000}', "no number of classes"),
+        ('{"classes": 10, "x": ' + "[" * 100 + "]" * 100 + "}", "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_foreign_manifest_is_a_note(tmp_path, text, reason):
@@ -104,6 +104,34 @@ def test_a_manifest_that_holds_anything_does_no_harm(tmp_path):
     assert reading.title == folder.path.name
     assert reading.seed == 0 and reading.tags == () and reading.settings == {}
     assert reading.batch_size is None and reading.planned is None
+
+
+def test_half_a_character_is_shown_as_a_sign_for_it(tmp_path):
+    """As JSON may write it, and as a name of a file may hold it."""
+    retell(make_run(tmp_path), title="eata\ud800", machine={"\udfff": ["\ud800"]})
+    os.mkdir(os.fsencode(tmp_path) + b"/caf\xe9")
+    gathered = gather(tmp_path)
+    assert only(gathered).title == "eata\ufffd"
+    assert only(gathered).manifest["machine"] == {"\ufffd": ["\ufffd"]}
+    assert "passed over: caf\ufffd." in told(gathered)
+
+
+def test_a_link_to_where_it_was_looked_before_is_followed_once(tmp_path):
+    make_run(tmp_path / "a")
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "a" / "eggs.txt").touch()
+    gathered = gather(tmp_path, tmp_path / "a" / "up")
+    assert only(gathered).title == "eata"
+    (note,) = gathered.notes
+    assert note.path == str((tmp_path / "a").resolve()) and "eggs.txt" in note.text
+
+
+def test_what_a_link_leads_to_is_looked_at_as_deep_as_from_there(tmp_path):
+    folder = make_run(tmp_path / "a" / "b" / "c")
+    assert gather(tmp_path).readings == ()
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    gathered = gather(tmp_path)
+    assert only(gathered).path == folder.path.resolve() and gathered.notes == ()
 
 
 def test_a_run_that_is_about_to_begin_is_no_note(tmp_path):

@@ -16,11 +16,12 @@ from typing import Any
 from holdfast import files
 from holdfast.report.gather import Gathered, Gatherer
 from holdfast.report.page import Report, page
+from holdfast.report.reading import printable
 
 LOOPBACK = "127.0.0.1"
 # Whom a browser may think it talks to; a page elsewhere cannot have it ask for this one.
 HOSTS = {LOOPBACK, "localhost"}
-
+PORTS = 65535
 
 # A look is followed by a rest of at least so many times as long.
 REST = 4
@@ -46,6 +47,11 @@ class Server(AbstractContextManager["Server"]):
             def log_message(self, format: str, *args: Any) -> None:
                 """A page that asks every few seconds is no news."""
 
+        if not 0 <= self.port <= PORTS:
+            raise ValueError(
+                f"A port is a number from 1 to {PORTS}, not {self.port}: choose another --port, or "
+                "leave it out."
+            )
         try:
             self._http = ThreadingHTTPServer((LOOPBACK, self.port), Handler)
         except OSError as error:
@@ -61,7 +67,7 @@ class Server(AbstractContextManager["Server"]):
 
     def show(self, text: str) -> None:
         """Serve this page from now on."""
-        self._page = text.encode()
+        self._page = printable(text).encode()
         self._tag = f'"{hashlib.sha256(self._page).hexdigest()[:16]}"'
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
@@ -141,4 +147,4 @@ def progress(gathered: Gathered) -> str:
 def write(path: Path, text: str) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+    files.write_whole(path, lambda part: part.write_text(printable(text), encoding="utf-8"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.progress import progress
-from holdfast.report.reading import Reading, UnreadableError, read
+from holdfast.report.reading import Reading, UnreadableError, printable, read
 from holdfast.words import listed
 
 # How far below a given folder runs are looked for, as in runs/experiment/method-s0.
@@ -28,6 +28,10 @@ class Note:
 
     path: str
     text: str
+
+
+def _note(path: Path, text: str) -> Note:
+    return Note(printable(str(path)), printable(text))
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,10 @@ class Gatherer:
                 advance(1)
         for folder, what in read_of.items():
             if isinstance(what, UnreadableError):
-                notes.append(Note(str(folder), f"{what}: it is left out."))
+                notes.append(_note(folder, f"{what}: it is left out."))
                 continue
             readings.append(what)
-            notes += [Note(str(folder), text) for text in what.notes]
+            notes += [_note(folder, text) for text in what.notes]
         readings.sort(key=lambda one: (str(one.manifest.get("time_started", "")), one.path.name))
         readings, doubles = _once(readings)
         return Gathered(tuple(readings), (*notes, *doubles, *found.notes()))
@@ -107,6 +111,8 @@ class _Found:
     def __init__(self) -> None:
         self.runs: dict[Path, None] = {}
         self._foreign: dict[Path, list[str]] = {}
+        self._walked: dict[Path, int] = {}
+        """How far below each folder it was looked."""
 
     def look(self, path: Path) -> None:
         if not path.is_dir():
@@ -114,41 +120,56 @@ class _Found:
                 f"{path} is not a folder of runs: name what --out of `holdfast run` named, or "
                 "folders of single runs."
             )
-        for run in _runs(path, DEPTH, self._foreign):
-            self.runs.setdefault(run.resolve())
+        self._walk(path.resolve(), DEPTH)
+
+    def _walk(self, path: Path, depth: int) -> bool:
+        """Whether there is a run in it or below; links may lead to where it was looked before."""
+        if self._walked.get(path, -1) >= depth:
+            return True
+        self._walked[path] = depth
+        if _is_run(path):
+            self.runs.setdefault(path)
+            return True
+        try:
+            children = sorted(path.iterdir())
+        except OSError:
+            self._pass_over(path)
+            return False
+        found = False
+        for child in children:
+            if child.name.startswith(".") or child.name in OWN or child.suffix in REPORTS:
+                continue
+            if (child / "lock").is_file() and not _is_run(child):
+                continue  # a run that is about to begin
+            if child.is_dir() and depth and self._walk(child.resolve(), depth - 1):
+                found = True
+            else:
+                self._pass_over(child)
+        return found
+
+    def _pass_over(self, path: Path) -> None:
+        self._foreign.setdefault(path.parent, []).append(path.name)
 
     def notes(self) -> Iterator[Note]:
+        # From elsewhere, it may have been looked deeper.
+        found = {one for run in self.runs for one in (run, *run.parents)}
         for path, names in self._foreign.items():
-            few = listed(sorted(set(names)), 6)
-            yield Note(str(path), f"no runs, and passed over: {few}.")
+            passed = sorted({name for name in names if path / name not in found})
+            if passed:
+                yield _note(path, f"no runs, and passed over: {listed(passed, 6)}.")
 
 
-def _runs(path: Path, depth: int, foreign: dict[Path, list[str]]) -> Iterator[Path]:
-    if any(next(path.glob(mark), None) for mark in MARKS):
-        yield path
-        return
-    try:
-        children = sorted(path.iterdir())
-    except OSError:
-        foreign.setdefault(path.parent, []).append(path.name)
-        return
-    for child in children:
-        if child.name.startswith(".") or child.name in OWN or child.suffix in REPORTS:
-            continue
-        if (child / "lock").is_file() and not any(next(child.glob(mark), None) for mark in MARKS):
-            continue  # a run that is about to begin
-        below = list(_runs(child, depth - 1, foreign)) if child.is_dir() and depth else []
-        if not below:
-            foreign.setdefault(path, []).append(child.name)
-        yield from below
+def _is_run(path: Path) -> bool:
+    return any(next(path.glob(mark), None) for mark in MARKS)
 
 
 def _once(readings: list[Reading]) -> tuple[list[Reading], list[Note]]:
     """The same run in two folders counts once: it is no second seed."""
-    chosen: dict[object, Reading] = {}
+    chosen: dict[str | Path, Reading] = {}
     notes = []
     for one in readings:
-        key = one.manifest.get("fingerprint") or one.path
+        fingerprint = one.manifest.get("fingerprint")
+        key = fingerprint if fingerprint and isinstance(fingerprint, str) else one.path
         other = chosen.get(key)
         if other is None:
             chosen[key] = one
@@ -162,5 +183,5 @@ def _once(readings: list[Reading]) -> tuple[list[Reading], list[Note]]:
             )
         )
         chosen[key] = kept
-        notes.append(Note(str(left.path), f"the same run as {kept.path}, which is shown."))
+        notes.append(_note(left.path, f"the same run as {kept.path}, which is shown."))
     return list(chosen.values()), notes

@@ -35,6 +35,8 @@ DAMAGE = (Exception, pl.exceptions.PanicException)
 
 # More classes than anyone has would take all memory.
 MOST = 1_000_000
+# A manifest of ours is a few levels deep.
+DEEP = 50
 
 
 class UnreadableError(ValueError):
@@ -60,7 +62,7 @@ class Reading:
 
     @property
     def title(self) -> str:
-        return _text(self.manifest.get("title")) or self.path.name
+        return _text(self.manifest.get("title")) or printable(self.path.name)
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -157,9 +159,13 @@ def _manifest(folder: RunFolder) -> dict[str, Any]:
     if not folder.exists:
         raise UnreadableError("it has no manifest.json")
     try:
-        manifest = folder.manifest
+        manifest: dict[str, Any] = _cleaned(folder.manifest, DEEP)
     except ValueError as error:
         raise UnreadableError(str(error).removeprefix(f"{folder.path}/")) from None
+    except RecursionError:
+        raise UnreadableError(
+            "its manifest.json is not that of a run: it is nested too deeply"
+        ) from None
     if manifest.get("format", FORMAT) != FORMAT:
         raise UnreadableError(
             f"its format is {manifest['format']!r}, and this holdfast reads format {FORMAT}"
@@ -170,6 +176,22 @@ def _manifest(folder: RunFolder) -> dict[str, Any]:
             "its manifest.json is not that of a run: it names no number of classes"
         )
     return manifest
+
+
+def _cleaned(what: Any, depth: int) -> Any:
+    """What a JSON file holds, with texts that can be written down."""
+    if isinstance(what, str):
+        return printable(what)
+    if isinstance(what, dict | list) and not depth:
+        raise RecursionError
+    if isinstance(what, dict):
+        return {printable(name): _cleaned(one, depth - 1) for name, one in what.items()}
+    return [_cleaned(one, depth - 1) for one in what] if isinstance(what, list) else what
+
+
+def printable(text: str) -> str:
+    """Half a character, as JSON and names of files may hold, cannot be written: U+FFFD can."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
