@@ -7,6 +7,7 @@ import pytest
 from made import make_run, retell
 
 from holdfast.report.gather import Gatherer, gather
+from holdfast.report.page import Report, page
 
 
 def only(gathered):
@@ -104,6 +105,18 @@ def test_a_manifest_that_holds_anything_does_no_harm(tmp_path):
     assert reading.title == folder.path.name
     assert reading.seed == 0 and reading.tags == () and reading.settings == {}
     assert reading.batch_size is None and reading.planned is None
+
+
+def test_numbers_that_are_too_large_do_no_harm(tmp_path):
+    folder, large = make_run(tmp_path), 10**400
+    figures = {**folder.manifest["figures"], "ece_15": -large}
+    stream = f"continual(batch={large})"
+    retell(folder, batches=large, figures=figures, stream=stream, fingerprint=[large])
+    reading = only(gather(tmp_path))
+    assert reading.planned is None and reading.batch_size is None
+    assert 0 < reading.figure("ece_15") < 1
+    retell(folder, run={**folder.manifest["run"], "batch": large})
+    assert "is 60.0 % accurate" in page(Report(gather(tmp_path)))
 
 
 def test_half_a_character_is_shown_as_a_sign_for_it(tmp_path):

@@ -114,6 +114,13 @@ def test_every_figure_of_the_paper_is_there(html):
         assert "indexof(shown" in json.dumps(one["spec"])
 
 
+def test_sweeps_come_before_all_other_charts(report, tmp_path):
+    """Who varied a setting asked what it does."""
+    assert [one.id for one in report.sections()[0]][:2] == ["sweeps", "stream"]
+    make_run(tmp_path)
+    assert Report(gather(tmp_path)).sections()[0][0].id == "stream"
+
+
 def test_charts_are_what_vega_lite_knows(report):
     """With Altair's checks of every part switched on."""
     (comparison,) = report.comparisons

@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import vl_convert
 from made import make_run
 from PIL import Image
 
@@ -21,6 +22,33 @@ def test_pictures_are_drawn_in_the_methods_colours(tmp_path):
     picture = np.array(Image.open(io.BytesIO((tmp_path / "png/stream.png").read_bytes())))
     for colour in ((0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00)):
         assert (np.abs(picture[..., :3].astype(int) - colour).max(-1) < 3).sum() > 200
+
+
+def legends(report, name):
+    (figure,) = (
+        figure
+        for section in report.sections(legend=True)[0]
+        for figure in section.figures
+        if figure.id == name
+    )
+    return vl_convert.vegalite_to_vega(self_contained(figure, report.labels))["legends"]
+
+
+def test_a_legend_shows_what_tells_methods_apart(report):
+    """Lines as they are dashed, or where there are points their shapes, and no other outline."""
+    for name in ("stream", "ranks", "histogram"):
+        (lines,) = legends(report, name)
+        assert (lines["strokeDash"], lines["symbolType"]) == ("strokeDash", "stroke")
+        assert "shape" not in lines
+    for name in ("reliability", "bias-by-domain", "gap"):
+        (points,) = legends(report, name)
+        assert points["shape"] == "shape" and "strokeDash" not in points
+
+
+def test_a_legend_says_what_was_chosen_with_labels(report):
+    (legend,) = legends(report, "stream")
+    (said,) = legend["encode"]["labels"]["update"].values()
+    assert '["tent(lr=1.0)"]' in said["signal"] and "chosen with labels" in said["signal"]
 
 
 def test_a_picture_holds_its_data_and_names_the_methods_it_shows(report):

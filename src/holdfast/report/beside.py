@@ -89,7 +89,7 @@ def _finished(entry: Entry) -> list[Finished]:
                 and bool(list(manifest["order"]))
                 and bool(one.by_domain("accuracy"))
             )
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
             known = False
         if known:
             found.append(one)

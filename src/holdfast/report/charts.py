@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import altair as alt
 
+from holdfast.bench.sweep import CHOSEN as LABELLED
 from holdfast.report.palette import look
 
 Spec: TypeAlias = dict[str, Any]
@@ -17,6 +19,8 @@ SHOWN = "shown"
 CHOSEN = f"indexof({SHOWN}, datum.method) >= 0"
 
 HEIGHT, WIDE_HEIGHT, SMALL_HEIGHT = 260, 340, 84
+# Long enough to tell dashes apart.
+LEGEND_LINE = 24
 # Of a bar with its name.
 BAR_HEIGHT = 30
 MUTED = "#8a8f98"
@@ -29,6 +33,8 @@ class Charts:
     labels: tuple[str, ...]
     legend: bool = False
     """For pictures; the page has a legend of its own for all charts."""
+    chosen: frozenset[str] = frozenset()
+    """Of the labels those whose learning rate was chosen with the stream's, as a legend says."""
     check: bool = False
     """Whether Altair holds every part against its schema."""
 
@@ -52,7 +58,8 @@ class Charts:
         """A line for each method, and on hover the numbers of the nearest point. `only`: rows of
         which an expression is true."""
         chosen = CHOSEN if only is None else f"{CHOSEN} && {only}"
-        drawn = base(data).transform_filter(chosen).encode(x=x, y=y, color=self.colour())
+        colour = self.colour(lines=not points)
+        drawn = base(data).transform_filter(chosen).encode(x=x, y=y, color=colour)
         hover = alt.selection_point(on="pointerover", nearest=True, empty=False, name="hover")
         marks = alt.value(1) if points else alt.value(0)
         layers = [
@@ -61,10 +68,10 @@ class Charts:
                 interpolate=interpolate,
                 strokeWidth=1.25 if thin else 2,
                 strokeJoin="round",
-            ).encode(strokeDash=self.dash()),
+            ).encode(strokeDash=self.dash(legend=not points)),
             drawn.mark_point(filled=True)
             .encode(
-                shape=self.shape(),
+                shape=self.shape(legend=points),
                 size=alt.condition(hover, alt.value(90), alt.value(10 if thin else 36)),
                 opacity=alt.condition(hover, alt.value(1), marks),
                 tooltip=list(tooltip),
@@ -72,7 +79,7 @@ class Charts:
             .add_params(hover),
             *over,
         ]
-        return self.finish(layers, height)
+        return self.finish(layers, height, apart="strokeDash" if points else "shape")
 
     def bars(
         self, data: str, x: alt.X, tooltip: Sequence[alt.Tooltip], std: str | None, many: int
@@ -102,36 +109,54 @@ class Charts:
 
     # The looks.
 
-    def colour(self) -> alt.Color:
+    def colour(self, *, lines: bool = False) -> alt.Color:
+        """`lines`: a legend shows them, and no points."""
         looks = [look(place) for place in range(len(self.labels))]
         return alt.Color(
             "method:N",
             scale=alt.Scale(domain=list(self.labels), range=[one.colour for one in looks]),
-            legend=self._legend() if self.legend else None,
+            legend=self._legend(lines=lines),
         )
 
-    def dash(self) -> alt.StrokeDash:
+    def dash(self, *, legend: bool) -> alt.StrokeDash:
         dashes = [list(look(place).dash) for place in range(len(self.labels))]
         return alt.StrokeDash(
             "method:N",
             scale=alt.Scale(domain=list(self.labels), range=dashes),
-            legend=self._legend() if self.legend else None,
+            legend=self._legend(lines=True) if legend else None,
         )
 
-    def shape(self) -> alt.Shape:
+    def shape(self, *, legend: bool = True) -> alt.Shape:
         shapes = [look(place).shape for place in range(len(self.labels))]
         return alt.Shape(
             "method:N",
             scale=alt.Scale(domain=list(self.labels), range=shapes),
-            legend=self._legend() if self.legend else None,
+            legend=self._legend() if legend else None,
         )
 
-    def _legend(self) -> alt.Legend:
-        columns = 3 if max(map(len, self.labels), default=0) < 24 else 1
-        return alt.Legend(title=None, orient="bottom", columns=columns, labelLimit=500)
+    def _legend(self, *, lines: bool = False) -> alt.Legend | None:
+        if not self.legend:
+            return None
+        # A dash shows on a line alone, and would fray the outline of a point.
+        line: Spec = {"symbolType": "stroke", "symbolSize": LEGEND_LINE**2} if lines else {}
+        chosen = json.dumps(sorted(self.chosen))
+        return alt.Legend(
+            title=None,
+            orient="bottom",
+            columns=3 if max(map(len, self.labels), default=0) < 24 else 1,
+            labelLimit=500,
+            labelExpr=f"datum.label + (indexof({chosen}, datum.label) < 0 ? '' : ', {LABELLED}')",
+            **line,
+        )
 
-    def finish(self, layers: Sequence[Any], height: Any) -> Spec:
-        sized = alt.layer(*layers).properties(
+    def finish(self, layers: Sequence[Any], height: Any, *, apart: str | None = None) -> Spec:
+        """`apart`: a channel that the legend does not show. Vega-Lite would take it into the
+        legend of any other with the same names, though it has none of its own."""
+        together = alt.layer(*layers)
+        if apart is not None and self.legend:
+            alone: Spec = {apart: "independent"}
+            together = together.resolve_legend(**alone)
+        sized = together.properties(
             width="container",
             height=height,
             autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),

@@ -58,6 +58,14 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
     drawn = _Drawn(comparison, charts, prefix)
     few = len(comparison.domains) <= SMALL
     plan = (
+        # Where there are some, they are what was asked.
+        (
+            "sweeps",
+            "Sweeps",
+            "One setting varies and all else stays the same; bars show the spread over "
+            f"{over(comparison.entries)}.",
+            drawn.sweeps,
+        ),
         ("stream", "Along the stream", "", drawn.stream),
         (
             "bias",
@@ -86,13 +94,6 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "Squared distances between features of classes, by true class, and similarities of "
             "prototypes, of the runs that were made with an analysis.",
             drawn.features,
-        ),
-        (
-            "sweeps",
-            "Sweeps",
-            "One setting varies and all else stays the same; bars show the spread over "
-            f"{over(comparison.entries)}.",
-            drawn.sweeps,
         ),
     )
     # Altair's checks of every part against its schema take most of the time; a test has them on.

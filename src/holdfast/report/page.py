@@ -47,10 +47,10 @@ class Report:
         return tuple(dict.fromkeys(one.label for one in entries))
 
     @property
-    def chosen(self) -> set[str]:
+    def chosen(self) -> frozenset[str]:
         """Labels of what was chosen with those of the stream."""
         entries = (entry for one in self.comparisons for entry in one.entries)
-        return {one.label for one in entries if one.chosen}
+        return frozenset(one.label for one in entries if one.chosen)
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -64,7 +64,7 @@ class Report:
 
     def sections(self, *, legend: bool = False) -> list[list[Section]]:
         """Of each comparison."""
-        charts = Charts(self.labels, legend)
+        charts = Charts(self.labels, legend, self.chosen)
         return [
             sections(one, charts, prefix)
             for one, prefix in zip(self.comparisons, self.prefixes, strict=True)

@@ -35,6 +35,8 @@ DAMAGE = (Exception, pl.exceptions.PanicException)
 
 # More classes than anyone has would take all memory.
 MOST = 1_000_000
+# No figure is as large, nor any stream as long; what is larger yet is no float.
+ENDLESS = 10**15
 # A manifest of ours is a few levels deep.
 DEEP = 50
 
@@ -87,7 +89,7 @@ class Reading:
     def planned(self) -> int | None:
         """Batches in all."""
         found = self.manifest.get("batches")
-        return found if isinstance(found, int) and found > 0 else None
+        return found if isinstance(found, int) and 0 < found < ENDLESS else None
 
     @property
     def done(self) -> int:
@@ -116,7 +118,7 @@ class Reading:
     def batch_size(self) -> int | None:
         try:
             return parse_stream(self.stream).batch
-        except ValueError:
+        except (ArithmeticError, ValueError):
             return None
 
     @cached_property
@@ -265,7 +267,8 @@ def _stored(manifest: Mapping[str, Any]) -> Figures:
     return {
         name: value
         for name, value in numbers
-        if value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        if value is None
+        or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < ENDLESS)
     }
 
 
