@@ -19,6 +19,9 @@ def fake(path, run, accuracy, *, images, hashes=HASHES):
     }
     manifest = {
         "run": asdict(run),
+        "title": run.title,
+        "method": str(run.composition),
+        "stream": str(run.laid_out),
         "order": list(run.laid_out.domains()),
         "images": images * len(accuracy),
         "classes": 100,

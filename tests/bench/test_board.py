@@ -4,15 +4,17 @@ import io
 import math
 
 import pytest
+from faked import fake
 from rich.console import Console
 
+from holdfast.bench.blocks import Page, Sheet, break_name
 from holdfast.bench.board import Board, clock
 from holdfast.bench.names import apart, short
 from holdfast.bench.plan import Run
 from holdfast.bench.results import group, spread
 from holdfast.bench.run import perform
 from holdfast.bench.store import RunFolder
-from holdfast.bench.table import DomainsTable, figures_table
+from holdfast.bench.table import domains_sheet, figures_sheet, results_blocks
 from holdfast.terminal import as_text
 
 STREAM = "continual(order='fog,original',clean=false)"
@@ -90,16 +92,64 @@ def test_a_run_that_is_given_twice_counts_once(folders):
 
 def test_tables_say_what_the_store_says(folders):
     results = group(folders)
-    text = as_text(figures_table(results))
-    line = next(line for line in text.splitlines() if line.startswith("bn"))
-    bn = results[1]
-    assert spread(bn.mean("mean_accuracy"), bn.std("mean_accuracy")) in line
-    assert spread(100 * bn.mean("bias"), 100 * bn.std("bias"), 1) in line
-    wide = as_text(DomainsTable(results)).splitlines()
-    assert wide[0].split() == ["method", "fog", "original"]
+    sheet, bn = figures_sheet(results), results[1]
+    assert sheet.rows[1][0] == "bn" and sheet.header[1:3] == ("mean of 2", "mean of 1")
+    assert sheet.rows[1][1] == spread(bn.mean("mean_accuracy"), bn.std("mean_accuracy"))
+    assert spread(100 * bn.mean("bias"), 100 * bn.std("bias"), 1) in sheet.rows[1]
+    sheet = domains_sheet(results)
+    assert sheet.header == ("method", "fog", "original")
+    assert [str(cell) for cell in sheet.rows[1][1:]] == [
+        f"{bn.accuracy(name):.2f}" for name in ("fog", "original")
+    ]
+    # The best of each domain in bold.
+    for name, cells in zip(sheet.header[1:], list(zip(*sheet.rows, strict=True))[1:], strict=True):
+        best = max(one.accuracy(name) for one in results)
+        assert [cell.style == "bold" for cell in cells] == [
+            one.accuracy(name) == best for one in results
+        ]
+
+
+LONG = "eata(lr=0.001,redundancy=0.4)+debias(alpha=0.99)"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_tables_break_no_number_and_names_after_punctuation_only(tmp_path, width):
+    folders = []
+    for method in ("frozen", "eata+debias", LONG):
+        for seed in (0, 1):
+            run = Run(method, seed=seed)
+            accuracy = {name: 40.0 + seed + k for k, name in enumerate(run.laid_out.domains())}
+            folders.append(fake(tmp_path / f"{method} {seed}", run, accuracy, images=10))
+    blocks = results_blocks(folders)
     file = io.StringIO()
-    Console(file=file, width=20).print(DomainsTable(results[:1]))
-    assert file.getvalue().splitlines()[0].split()[0] == "domain"
+    Console(file=file, width=width, force_terminal=True, color_system=None).print(Page(blocks))
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    for sheet in (one for one in blocks if isinstance(one, Sheet)):
+        for row in sheet.rows:
+            for cell in row[1:]:
+                assert str(cell) in file.getvalue()
+    printed = {line.split("  ")[0] for line in lines}
+    assert {"frozen", "eata+debias", *break_name(LONG, width // 3).split("\n")} <= printed
+
+
+def test_names_break_after_punctuation():
+    assert break_name(LONG, 48) == LONG
+    assert break_name(LONG, 47).split("\n") == [
+        "eata(lr=0.001,redundancy=0.4)+",
+        "debias(alpha=0.99)",
+    ]
+    pieces = ["eata(lr=0.001,", "redundancy=0.4)+", "debias(alpha=0.99)"]
+    assert break_name(LONG, 20).split("\n") == break_name(LONG, 1).split("\n") == pieces
+    assert break_name("  published", 1) == "  published"
+
+
+def test_where_no_clean_images_are_one_mean_says_all(tmp_path):
+    run = Run("bn", stream="continual(clean=false)")
+    accuracy = dict.fromkeys(run.laid_out.domains(), 40.0)
+    results = group([fake(tmp_path / "it", run, accuracy, images=10)])
+    assert len(accuracy) == 15
+    assert [name for name in figures_sheet(results).header if "mean" in name] == ["mean of 15"]
 
 
 def test_texts():

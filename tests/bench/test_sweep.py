@@ -267,7 +267,7 @@ def test_a_sweep_from_end_to_end(tmp_path, capsys):
     assert ended.value.code == 1
     lines = capsys.readouterr().out.splitlines()
     assert [one.split()[0] for one in lines[2:5]] == ["tent", "tent", "debias"]
-    assert lines[4].split() == ["debias", "0", "–", "–", "–", "–"]
+    assert lines[4].split() == ["debias", "0", "–", "–", "–"]
     assert lines[5].startswith("Failed: debias seed 0: ") and "nowhere" in lines[5]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/rows.parquet")} == rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,11 +20,11 @@ GAP = 2
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table as texts: the first column names the rows."""
+    """A table as texts, some of them in bold: the first column names the rows."""
 
     title: str
     header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str | Text, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -58,25 +59,43 @@ class Page:
 
 
 def fold(sheet: Sheet, width: int) -> list[Sheet]:
-    """The sheet in as many bands as it takes, each with the first column."""
-    widths = [max(map(len, cells)) + GAP for cells in zip(sheet.header, *sheet.rows, strict=True)]
+    """The sheet in as many bands as it takes, each with the first column: of names, which may take
+    several lines where they are long. Numbers are never broken."""
+    names = [break_name(str(row[0]), width // 3) for row in sheet.rows]
+    side = max(len(line) for name in (sheet.header[0], *names) for line in name.split("\n"))
     bands: list[list[int]] = [[]]
     room = 0
-    for number, needs in enumerate(widths[1:], 1):
+    for number, cells in enumerate(zip(sheet.header, *sheet.rows, strict=True)):
+        if not number:
+            continue
+        needs = GAP + max(map(len, cells))
         if bands[-1] and needs > room:
             bands.append([])
         if not bands[-1]:
-            room = width - widths[0] + GAP  # the last column needs no gap after it
+            room = width - side
         room -= needs
         bands[-1].append(number)
     return [
         Sheet(
             sheet.title,
             (sheet.header[0], *(sheet.header[number] for number in band)),
-            tuple((row[0], *(row[number] for number in band)) for row in sheet.rows),
+            tuple(
+                (name, *(row[number] for number in band))
+                for name, row in zip(names, sheet.rows, strict=True)
+            ),
         )
         for band in bands
     ]
+
+
+def break_name(name: str, width: int) -> str:
+    """In lines of at most so many signs, as far as it can be broken after punctuation."""
+    lines = [""]
+    for piece in re.split(r"(?<=[ +,/])", name):
+        if lines[-1].strip() and len(lines[-1] + piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _table(sheet: Sheet) -> RenderableType:
@@ -84,7 +103,8 @@ def _table(sheet: Sheet) -> RenderableType:
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for row in sheet.rows:
-        table.add_row(*map(Text, row), style="dim" if row[0].startswith(" ") else "")
+        cells = (cell if isinstance(cell, Text) else Text(cell) for cell in row)
+        table.add_row(*cells, style="dim" if str(row[0]).startswith(" ") else "")
     return table
 
 
@@ -99,7 +119,9 @@ def markdown(blocks: Sequence[Block]) -> str:
         elif isinstance(block, Sheet):
             parts.append(f"**{block.title}**")
             lines = [block.header, ("---", *("---:" for _ in block.header[1:])), *block.rows]
-            parts.append("\n".join(f"| {' | '.join(map(_escape, line))} |" for line in lines))
+            parts.append(
+                "\n".join(f"| {' | '.join(map(_escape, map(str, line)))} |" for line in lines)
+            )
         else:
             parts.append(_escape(block))
     return "\n\n".join(parts) + "\n"

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.bench.blocks import break_name
 from holdfast.bench.metrics import Recorder
 from holdfast.bench.names import apart, short
 from holdfast.bench.plan import Run
@@ -20,6 +21,8 @@ from holdfast.terminal import columns
 
 # A table with a row for each method needs this much room; on a narrower terminal it is turned.
 WIDE = 150
+# And then its headings are broken to this width, where they can be.
+NARROW = 8
 
 
 class Board:
@@ -132,7 +135,7 @@ class Board:
         return table
 
     def _by_domain(self, cells: dict[str, dict[str, Text]], domains: list[str]) -> Table:
-        table = columns("domain", *self.titles)
+        table = columns("domain", *(break_name(title, NARROW) for title in self.titles))
         for name in domains:
             table.add_row(name, *(row.get(name, Text("")) for row in cells.values()))
         return table

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from holdfast.bench.blocks import write_markdown
+from holdfast.bench.blocks import Page, write_markdown
 from holdfast.bench.board import Board
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.plan import Run as Plan
 from holdfast.bench.roster import Roster, labels
 from holdfast.bench.run import SNAPSHOT_SECONDS
 from holdfast.bench.store import RunFolder
-from holdfast.bench.table import results_blocks, results_table
+from holdfast.bench.table import results_blocks
 from holdfast.options import Precision
 from holdfast.terminal import show
 
@@ -169,10 +169,10 @@ class Run:
         for run in planned:
             runs.setdefault(run.identity, run)
         outcomes = perform_watched(list(runs.values()), setup, self.jobs)
-        folders = finished(outcomes)
-        show(results_table(folders))
+        blocks = results_blocks(finished(outcomes))
+        show(Page(blocks))
         if self.markdown is not None:
-            write_markdown(self.markdown, results_blocks(folders))
+            write_markdown(self.markdown, blocks)
         conclude(outcomes, setup)
 
 

@@ -18,11 +18,11 @@ from holdfast.bench.cli import METHODS, RUNS, Setup
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.on_ray import perform_on_ray
 from holdfast.bench.plan import Run
-from holdfast.bench.results import Result, spread
+from holdfast.bench.results import Result
 from holdfast.bench.roster import Roster, labels
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN, Point, expand, read_sweep
-from holdfast.data.layouts import CLEAN
+from holdfast.bench.table import figure, means_of
 from holdfast.spec import methods
 from holdfast.terminal import columns, show
 
@@ -153,23 +153,21 @@ def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
         chosen[place] = CHOSEN in point.run.tags
     results = {place: Result(tuple(each)) for place, each in folders.items()}
     best = _best(results, chosen, names.index("lr")) if "lr" in names else None
-    domains = [one.domains for one in results.values() if one.folders]
-    means = [_mean_of(map(len, domains)), _mean_of(len({*one} - {CLEAN}) for one in domains)]
-    table = columns(*names, *(["this lr is"] if best else []), "seeds", *means, "ECE %", "bias %")
+    means = means_of(results.values())
+    sides = [*names, *(["this lr is"] if best else [])]
+    table = columns(*sides, "seeds", *means.values(), "ECE %", "bias %")
+    for column in table.columns[len(sides) :]:
+        column.no_wrap = True
     for place, one in results.items():
         which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
         table.add_row(
             *map(Text, place),
             *([", ".join(which)] if best else []),
             str(len(one.folders)),
-            *(_figure(one, name) for name in ("mean_accuracy", "mean_accuracy_corrupted")),
-            *(_figure(one, name, 100, 1) for name in ("ece_15", "bias")),
+            *(figure(one, name) for name in means),
+            *(figure(one, name, 100, 1) for name in ("ece_15", "bias")),
         )
     return table
-
-
-def _mean_of(counts: Iterable[int]) -> str:
-    return "mean of " + "/".join(map(str, sorted({*counts})))
 
 
 def _best(results: Mapping[Place, Result], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
@@ -181,7 +179,3 @@ def _best(results: Mapping[Place, Result], chosen: Mapping[Place, bool], rate: i
             rivals.setdefault(place[:rate] + place[rate + 1 :], []).append(place)
     scores = {p: (one.mean("mean_accuracy"), not chosen[p]) for p, one in results.items()}
     return {max(each, key=scores.__getitem__) for each in rivals.values()}
-
-
-def _figure(result: Result, name: str, scale: float = 1, digits: int = 2) -> str:
-    return spread(scale * result.mean(name), scale * result.std(name), digits)

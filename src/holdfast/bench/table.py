@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.console import Console, ConsoleOptions, Group
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.bench.blocks import Block, Heading, Sheet
@@ -16,46 +13,21 @@ from holdfast.bench.names import short
 from holdfast.bench.results import Result, group, spread
 from holdfast.bench.store import RunFolder
 from holdfast.data.layouts import CLEAN
-from holdfast.terminal import UNBOUNDED, columns
 
 
-def results_table(folders: Iterable[RunFolder]) -> Group:
+def results_blocks(folders: Iterable[RunFolder]) -> list[Block]:
     """Accuracy by domain, and a line of figures for each method."""
     results = group(folders)
-    return Group(
-        Text(f"{_heading(results)}: accuracy in %", style="bold"),
-        DomainsTable(results),
-        Text(""),
-        figures_table(results),
-    )
+    return [Heading(_heading(results)), domains_sheet(results), figures_sheet(results)]
 
 
-@dataclass(frozen=True)
-class DomainsTable:
-    """Methods × domains, as in the paper; turned where that is too wide. The best in bold."""
-
-    results: Sequence[Result]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        domains = list(dict.fromkeys(name for one in self.results for name in one.domains))
-        scores = [[one.accuracy(name) for one in self.results] for name in domains]
-        cells = [emphasised(each) for each in scores]
-        names, titles = [short(name) for name in domains], [one.title for one in self.results]
-        wide = filled("method", names, titles, list(zip(*cells, strict=True)))
-        unbounded = options.update(max_width=UNBOUNDED)
-        fits = console.measure(wide, options=unbounded).maximum <= options.max_width
-        yield wide if fits else filled("domain", titles, names, cells)
-
-
-def filled(
-    corner: str, header: Sequence[str], side: Sequence[str], cells: Sequence[Sequence[Text]]
-) -> Table:
-    table = columns(corner, *header)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, row in zip(side, cells, strict=True):
-        table.add_row(Text(name), *row)
-    return table
+def domains_sheet(results: Sequence[Result]) -> Sheet:
+    """Methods × domains, as in the paper, the best in bold."""
+    domains = list(dict.fromkeys(name for one in results for name in one.domains))
+    scores = ([one.accuracy(name) for one in results] for name in domains)
+    cells = zip(*map(emphasised, scores), strict=True)
+    rows = tuple((one.title, *row) for one, row in zip(results, cells, strict=True))
+    return Sheet("Accuracy by domain, %", ("method", *map(short, domains)), rows)
 
 
 def emphasised(scores: Sequence[float]) -> list[Text]:
@@ -67,19 +39,12 @@ def emphasised(scores: Sequence[float]) -> list[Text]:
     ]
 
 
-def figures_table(results: Sequence[Result]) -> Table:
-    """One line a method: means over domains ± standard deviation over seeds, and the rest."""
-    sheet = figures_sheet(results)
-    cells = [[Text(cell) for cell in row[1:]] for row in sheet.rows]
-    return filled(sheet.header[0], sheet.header[1:], [row[0] for row in sheet.rows], cells)
-
-
 def figures_sheet(results: Sequence[Result]) -> Sheet:
-    whole = sorted({len(one.domains) for one in results})
-    corrupted = sorted({len(set(one.domains) - {CLEAN}) for one in results})
+    """Means over domains ± standard deviation over seeds, and the rest."""
+    means = means_of(results)
     header = (
         "method",
-        *(f"mean of {'/'.join(map(str, counts))}" for counts in (whole, corrupted)),
+        *means.values(),
         "ECE %",
         "bias %",
         "% > 0.95",
@@ -89,16 +54,28 @@ def figures_sheet(results: Sequence[Result]) -> Sheet:
         "MB",
         "collapse",
     )
-    return Sheet("Figures", header, tuple(map(_figures, results)))
+    return Sheet("Figures", header, tuple(_figures(one, means) for one in results))
 
 
-def _figures(one: Result) -> tuple[str, ...]:
+def means_of(results: Iterable[Result]) -> dict[str, str]:
+    """The means over domains, and what a table calls them; one where no clean images are among
+    the domains."""
+    domains = [{*one.domains} for one in results if one.folders]
+    counts = {
+        "mean_accuracy": sorted({len(one) for one in domains}),
+        "mean_accuracy_corrupted": sorted({len(one - {CLEAN}) for one in domains}),
+    }
+    if counts["mean_accuracy"] == counts["mean_accuracy_corrupted"]:
+        del counts["mean_accuracy_corrupted"]
+    return {name: f"mean of {'/'.join(map(str, each))}" for name, each in counts.items()}
+
+
+def _figures(one: Result, means: Iterable[str]) -> tuple[str, ...]:
     collapsed = one.values("collapse")
     return (
         one.title,
-        _figure(one, "mean_accuracy"),
-        _figure(one, "mean_accuracy_corrupted"),
-        *(_figure(one, name, 100, 1) for name in ("ece_15", "bias", "share_above_0.95")),
+        *(figure(one, name) for name in means),
+        *(figure(one, name, 100, 1) for name in ("ece_15", "bias", "share_above_0.95")),
         f"{1000 * one.mean('time_median'):.1f}",
         f"{1000 * one.mean('time_p95'):.1f}",
         f"{one.mean('time_images_per_second'):.0f}",
@@ -107,20 +84,9 @@ def _figures(one: Result) -> tuple[str, ...]:
     )
 
 
-def _figure(result: Result, name: str, scale: float = 1, digits: int = 2) -> str:
+def figure(result: Result, name: str, scale: float = 1, digits: int = 2) -> str:
+    """A mean over seeds, and its spread."""
     return spread(scale * result.mean(name), scale * result.std(name), digits)
-
-
-def results_blocks(folders: Iterable[RunFolder]) -> list[Block]:
-    """The same for a file."""
-    results = group(folders)
-    domains = list(dict.fromkeys(name for one in results for name in one.domains))
-    rows = [(one.title, *(f"{one.accuracy(name):.2f}" for name in domains)) for one in results]
-    return [
-        Heading(_heading(results)),
-        figures_sheet(results),
-        Sheet("Accuracy by domain, %", ("method", *map(short, domains)), tuple(rows)),
-    ]
 
 
 def _heading(results: Sequence[Result]) -> str:
