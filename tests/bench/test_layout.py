@@ -74,10 +74,18 @@ def test_published_rows_stand_under_ours_where_they_may(same):
 
 
 def test_published_rows_stand_apart_where_they_may_not(other):
-    first, *_, last = sheets(other)
+    first, changes, printed, printed_changes = sheets(other)
     assert "  published" not in [row[0] for row in first.rows]
-    assert last.title.startswith("Published: Accuracy, %")
-    assert len(last.rows) == 16
+    assert printed.title.startswith("Published: Accuracy, %")
+    assert len(printed.rows) == 16
+    # So do the published changes.
+    assert changes.header == ("change", "mean 16", "mean 15", "higher in")
+    assert (printed_changes.title, printed_changes.header) == (
+        "Published: change over the host",
+        changes.header,
+    )
+    row = next(row for row in printed_changes.rows if row[0] == "TENT + Ours − TENT")
+    assert row[1] == "+1.21"
     text = as_text(Page(lay_out(other)))
     assert (
         "NOT COMPARABLE with the paper: the model is resnet20:w.pt, not resnext29 (AugMix)." in text

@@ -28,7 +28,8 @@ def lay_out(answer: Answer) -> list[Block]:
     ]
     for grid in answer.grids:
         found.append(_sheet(grid, experiment.rows, beside))
-        found += [sheet for sheet in [_changes(grid, experiment.rows)] if sheet.rows]
+        papers = grid.published_changes if beside else ()
+        found += _changes("Change over the host", grid, experiment.rows, grid.changes, papers)
     found += [*_verdicts(answer), *_comparison(answer, beside)]
     if experiment.finding:
         found.append(f"The paper finds, on {experiment.benchmark.data}: {experiment.finding}")
@@ -82,14 +83,15 @@ def _number(grid: Grid, name: str, number: Number | None, sign: str = "") -> str
     return f"{text} ± {number.std:.{digits}f}" if shown else text
 
 
-def _changes(grid: Grid, rows: str) -> Sheet:
-    """What plug-ins add to their hosts, here and in the paper."""
-    ours = grid.changes
-    papers = {change.label: change for change in grid.published_changes}
+def _changes(
+    title: str, grid: Grid, rows: str, ours: Sequence[Change], papers: Sequence[Change] = ()
+) -> Iterator[Sheet]:
+    """What plug-ins add to their hosts; and in the paper, where it may stand beside it."""
+    in_paper = {change.label: change for change in papers}
     here = [name for name in grid.columns if any(name in c.cells for c in ours)]
     here = [name for name in here if name in grid.summary]
-    there = [name for name in here if any(name in c.cells for c in papers.values())]
-    counted, paper_counted = any(c.of for c in ours), any(c.of for c in papers.values())
+    there = [name for name in here if any(name in c.cells for c in papers)]
+    counted, paper_counted = any(c.of for c in ours), any(c.of for c in papers)
     header = (
         "change",
         *map(short, here),
@@ -99,7 +101,7 @@ def _changes(grid: Grid, rows: str) -> Sheet:
     )
     found = []
     for change in ours:
-        paper = papers.get(change.label)
+        paper = in_paper.get(change.label)
         cells = {} if paper is None else paper.cells
         found.append(
             (
@@ -110,7 +112,8 @@ def _changes(grid: Grid, rows: str) -> Sheet:
                 *([_count(paper)] if paper_counted else []),
             )
         )
-    return Sheet("Change over the host", header, tuple(found) if here or counted else ())
+    if found and (here or counted):
+        yield Sheet(title, header, tuple(found))
 
 
 def _named(label: str, rows: str) -> str:
@@ -192,4 +195,6 @@ def _comparison(answer: Answer, beside: bool) -> Iterator[Block]:
     if not beside:
         for grid in answer.grids:
             if grid.published:
-                yield _published_sheet(grid, answer.experiment.rows)
+                rows, changes = answer.experiment.rows, grid.published_changes
+                yield _published_sheet(grid, rows)
+                yield from _changes("Published: change over the host", grid, rows, changes)
