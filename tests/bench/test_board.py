@@ -51,6 +51,14 @@ def test_lines_where_there_is_no_terminal(runs, folders, materials, tmp_path):
     assert len(first[2]) > 40  # not cut at the width
 
 
+def test_lines_tell_runs_apart(materials, tmp_path):
+    some = [Run("bn", stream=STREAM, limit=16, batch=batch) for batch in (8, 16)]
+    lines, _ = watched(some, materials, tmp_path, force_terminal=False)
+    assert [line.partition(": ")[0] for line in lines.splitlines()] == (
+        ["bn, batch 8 seed 0"] * 3 + ["bn, batch 16 seed 0"] * 3
+    )
+
+
 def test_a_table_on_a_terminal(runs, folders, materials, tmp_path):
     """Its cells are means over the seeds."""
     for width in (200, 60):

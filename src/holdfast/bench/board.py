@@ -96,7 +96,7 @@ class Board:
         """A line, where no table shows it."""
         if not self.console.is_terminal and self._run is not None:
             print(
-                f"{self._run.title} seed {self._run.seed}: {what}",
+                f"{self._name} seed {self._run.seed}: {what}",
                 file=self.console.file,
                 flush=True,
             )
