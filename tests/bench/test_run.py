@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
@@ -10,6 +11,7 @@ import holdfast
 from holdfast import files
 from holdfast.bench import run as run_module
 from holdfast.bench import store
+from holdfast.bench.materials import Materials
 from holdfast.bench.metrics import Recorder
 from holdfast.bench.plan import Run
 from holdfast.bench.run import Nobody, perform
@@ -235,3 +237,18 @@ def test_one_run_however_it_is_written(materials, tmp_path):
     other = [plan("tent(lr=0.001)"), plan("tent", seed=1), plan("tent", window=64)]
     paths = {perform(run, materials, tmp_path).path for run in other}
     assert len(paths) == 3 and first.path not in paths
+
+
+def test_other_intruders_make_another_run(tmp_path):
+    """What they hold counts, not what their file is called."""
+
+    def performed(name, value):
+        path = tmp_path / name
+        np.savez(path, images=np.full((40, 32, 32, 3), value, np.uint8), labels=np.zeros(40, int))
+        stream = "noisy(kind=other,order=fog,clean=false)"
+        run = plan("bn", stream=stream, limit=32, intruders=str(path))
+        return perform(run, Materials(tmp_path / "cache"), tmp_path / "runs").path
+
+    black = performed("one.npz", 0)
+    assert performed("two.npz", 0) == black
+    assert performed("one.npz", 255) != black

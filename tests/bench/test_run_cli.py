@@ -21,7 +21,7 @@ STREAM = "continual(order=fog,clean=false)"
         (["--method", "tent(lrr=1)"], "lr"),
         (["--stream", "continuall"], "continual"),
         (["--preset", "cifar"], "cifar100-c"),
-        (["--data", "nowhere"], "nowhere"),
+        (["--data", "nowhere"], "There is no set, folder or .npz file nowhere."),
         (["--model", "resnet21"], "resnet20"),
         (["--seeds", "0"], "at least 1"),
         (["--jobs", "0"], "at least 1"),

@@ -69,6 +69,7 @@ class Materials:
     def model(self, run: Run) -> nn.Module:
         name = run.model or MODELS.get(run.data)
         if name is None:
+            self.data(run)  # if there is no such set, that is to be said first
             raise ValueError(
                 f"Which model is to see {run.data}? Pass --model, such as "
                 "resnet20:path/to/weights.safetensors or package.module:factory."
@@ -123,15 +124,18 @@ class Materials:
     def flow(self, run: Run) -> Flow:
         """The run's stream over its data."""
         data = self.data(run)
-        intruders: Pool | Data | None = None
-        if run.intruders is not None:
-            intruders = self._once(
-                ("clean", run.intruders, run.root), partial(open_clean, run.intruders, run.root)
-            )
-        elif getattr(run.laid_out, "kind", None) == "attack":
+        intruders: Pool | Data | None = self._intruders(run)
+        if intruders is None and getattr(run.laid_out, "kind", None) == "attack":
             small = find_table(data.domains[-1].dataset) == "cifar"
             intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
         return run.laid_out.over(data, seed=run.seed, intruders=intruders)
+
+    def _intruders(self, run: Run) -> Images | None:
+        """Images of no class that were given."""
+        if run.intruders is None:
+            return None
+        opened = partial(open_clean, run.intruders, run.root)
+        return self._once(("intruders", run.intruders, run.root), opened)
 
     def _source_set(self, run: Run) -> Images:
         """The images that the model was trained on, or some of them."""
@@ -155,10 +159,12 @@ class Materials:
 
     def hashes(self, run: Run) -> dict[str, str | None]:
         """Of what a run is made of, in place of the names that it goes by."""
+        intruders = self._intruders(run)
         return {
             "model": self.model_hash(run),
             "data": self.data_hash(run),
             "source": self.source_hash(run),
+            **({} if intruders is None else {"intruders": self._hash_of(intruders)}),
         }
 
     def source_hash(self, run: Run) -> str | None:
