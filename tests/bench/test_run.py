@@ -1,6 +1,7 @@
 """One run: what it writes, that it repeats, and that it may be stopped at any moment."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from holdfast.bench.materials import Materials
 from holdfast.bench.metrics import Recorder
 from holdfast.bench.plan import Run
 from holdfast.bench.run import Nobody, perform
+from holdfast.bench.sweep import CHOSEN, SWEPT, expand
 from holdfast.cli import main
 from holdfast.data import glyphs
 from holdfast.data.sets import open_data
@@ -116,6 +118,37 @@ def test_finished_runs_are_reused_and_left_alone(materials, tmp_path):
         assert again.path == folder.path
         assert {path.name: path.stat().st_mtime_ns for path in folder.path.iterdir()} == before
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_run_that_is_reused_gets_the_tags_it_lacks(materials, tmp_path):
+    run = plan("tent(lr=0.001)")
+    before = perform(run, materials, tmp_path).manifest
+    swept = {"method": "tent", "stream": STREAM, "limit": 100, "batch": 32, "lr": True}
+    (chosen,) = [p.run for p in expand(swept) if p.at["lr"] == "0.001"]
+    folder = perform(chosen, materials, tmp_path, watcher=Killer(0))
+    after = folder.manifest
+    assert after["run"].pop("tags") == [SWEPT, CHOSEN]
+    assert before["run"].pop("tags") == []
+    assert after == before
+    # With nothing new, the file is left alone.
+    stamp = (folder.path / "manifest.json").stat()
+    for again in (chosen, run, replace(run, tags=(CHOSEN,))):
+        perform(again, materials, tmp_path, watcher=Killer(0))
+    left = (folder.path / "manifest.json").stat()
+    assert (left.st_ino, left.st_mtime_ns) == (stamp.st_ino, stamp.st_mtime_ns)
+
+
+def test_a_run_that_goes_on_gets_the_tags_it_lacks(materials, tmp_path):
+    run = plan("bn")
+    with pytest.raises(Killed):
+        perform(run, materials, tmp_path, watcher=Killer(5), every=0)
+    tagged = replace(run, tags=(SWEPT,))
+    with pytest.raises(ValueError, match="--resume"):
+        perform(tagged, materials, tmp_path)
+    (path,) = tmp_path.glob("*/manifest.json")
+    assert store.read_json(path)["run"]["tags"] == []
+    folder = perform(tagged, materials, tmp_path, resume=True)
+    assert folder.finished and folder.manifest["run"]["tags"] == [SWEPT]
 
 
 def test_a_stopped_run_is_not_begun_anew_by_itself(materials, tmp_path):

@@ -73,17 +73,19 @@ def perform(
     recorder = Recorder(materials.classes(run))
     flow = materials.flow(run)
     with folder.held(), threads(run.threads):
-        if not folder.finished:
-            if folder.exists and not resume:
+        if folder.exists:
+            if not (resume or folder.finished):
                 raise ValueError(
                     f"{folder.path} holds a run that was stopped: pass --resume to finish it, or "
                     "--out for another folder."
                 )
-            _go_on(run, materials, folder, recorder, watcher, every)
-        else:
+            folder.tag(run.tags)
+        if folder.finished:
             folder.clear()
             _recall(folder, recorder)
             watcher.begins(run, recorder, len(flow))
+        else:
+            _go_on(run, materials, folder, recorder, watcher, every)
     watcher.ends(folder, recorder)
     return folder
 

@@ -103,6 +103,15 @@ class RunFolder:
     def begin(self, manifest: Mapping[str, Any]) -> None:
         write_json(self.path / "manifest.json", {**manifest, "format": FORMAT, "finished": False})
 
+    def tag(self, tags: Sequence[str]) -> None:
+        """Have the manifest name these as well."""
+        manifest = self.manifest
+        there = manifest["run"].get("tags", [])
+        new = [tag for tag in tags if tag not in there]
+        if new:
+            run = {**manifest["run"], "tags": [*there, *new]}
+            write_json(self.path / "manifest.json", {**manifest, "run": run})
+
     def resume(self) -> tuple[int, Path | None]:
         """How many batches are done, and the snapshot after them; what lies beyond is dropped."""
         path = self.path / "progress.json"
