@@ -60,9 +60,13 @@ def test_what_fits_no_machine_is_an_error_and_does_not_wait():
     nodes = [
         {"Alive": True, "Resources": {"CPU": 2.0}},
         {"Alive": True, "Resources": {}},
-        {"Alive": False, "Resources": {"CPU": 64.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 1.0}},
     ]
     cluster = SimpleNamespace(nodes=lambda: nodes)
     _check_room(cluster, [plan(threads=2)])
     with pytest.raises(ValueError, match=r"takes 3 threads.* more than 2 cores"):
         _check_room(cluster, [plan(), plan(threads=3)])
+    with pytest.raises(ValueError, match=r"no machine of the cluster has a GPU"):
+        _check_room(cluster, [plan(), plan(device="cuda:0")])
+    nodes[1]["Resources"]["GPU"] = 1.0
+    _check_room(cluster, [plan(), plan(device="cuda:0")])

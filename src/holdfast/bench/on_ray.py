@@ -106,12 +106,19 @@ def _cluster(address: str, cores: int | None) -> Iterator[Any]:
 
 def _check_room(ray: Any, runs: Sequence[Run]) -> None:
     """A task that fits no machine would wait for ever."""
-    cores = max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
+    there = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cores = max(one.get("CPU", 0) for one in there)
     most = max(run.threads for run in runs)
     if most > cores:
         raise ValueError(
             f"A run takes {most} threads, and no machine of the cluster has more than {cores:.0f} "
             "cores: lower --threads."
+        )
+    if any(run.device.startswith("cuda") for run in runs) and not any(
+        one.get("GPU") for one in there
+    ):
+        raise ValueError(
+            "A run is for cuda, and no machine of the cluster has a GPU: pass --device cpu."
         )
 
 
