@@ -69,7 +69,7 @@ def test_one_run_that_is_written_in_two_ways_is_one(tmp_path, capsys, jobs):
     command += ["--stream", STREAM, "--threads", "1", "--out", str(tmp_path), "--jobs", jobs]
     assert main(command) == 0
     out, err = capsys.readouterr()
-    assert "1 seed:" in out and "±" not in out
+    assert "1 seed\n" in out and "±" not in out
     assert err.count("mean") == 1
     assert len(list(tmp_path.glob("*/manifest.json"))) == 1
 
