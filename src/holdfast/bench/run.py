@@ -111,6 +111,7 @@ def _go_on(
         if snapshot is not None:
             geometry.load(snapshot / "analysis.safetensors")
     _recall(folder, recorder)
+    memory = PeakMemory(torch.device(run.device))
     watcher.begins(run, recorder, len(flow))
 
     def save(place: Path) -> None:
@@ -120,7 +121,6 @@ def _go_on(
 
     rows: list[dict[str, Any]] = []
     saved = written = time.monotonic()
-    memory = PeakMemory(torch.device(run.device))
     with stoppable() as stop, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
         for batch in flow.batches(done, workers=run.workers):
