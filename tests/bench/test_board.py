@@ -59,13 +59,29 @@ def test_lines_tell_runs_apart(materials, tmp_path):
     )
 
 
+def test_how_far_a_run_is_is_told_while_it_goes_on(runs, materials, tmp_path):
+    """After each batch, as it would be drawn then."""
+    drawn = []
+
+    class Drawing(Board):
+        def sees(self, seen):
+            super().sees(seen)
+            drawn.append(as_text(self.render()).splitlines()[-1])
+
+    board = Drawing(runs, Console(file=io.StringIO(), force_terminal=True, width=200))
+    perform(runs[2], materials, tmp_path, watcher=board)
+    assert len(drawn) == 4
+    for number, line in enumerate(drawn, start=1):
+        assert f"batch {number} of 4" in line and "batches/s, " in line and line.endswith("left")
+
+
 def test_a_table_on_a_terminal(runs, folders, materials, tmp_path):
     """Its cells are means over the seeds."""
     for width in (200, 60):
         screen, page = watched(
             runs, materials, tmp_path / str(width), force_terminal=True, width=width
         )
-        assert "batch" in screen
+        assert "run 1 of 4" in screen
         result = group(folders)[1]
         assert f"{result.accuracy('fog'):.1f}" in page
         rows = page.splitlines()
