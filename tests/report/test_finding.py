@@ -95,6 +95,14 @@ def test_times_of_runs_that_disturbed_each_other_are_not_compared(tmp_path, toge
     assert ("% slower" in finding(comparison(tmp_path))) != together
 
 
+@pytest.mark.parametrize(("time", "told"), [(0.055, "about as fast"), (0.08, "% slower")])
+def test_a_difference_of_times_is_more_than_batches_of_one_run_differ_by(tmp_path, time, told):
+    """One domain takes a third longer: so much a machine may differ from run to run."""
+    for method, each in (("eata", 0.05), ("eata+debias", time)):
+        make_run(tmp_path, method, rows={"time": each, "slow": {"snow": 1.33}})
+    assert told in finding(comparison(tmp_path))
+
+
 @pytest.mark.parametrize("slow", [1, 3])
 def test_times_that_other_programs_disturbed_are_not_compared(tmp_path, slow):
     """In one of the three domains batches take `slow` times as long."""

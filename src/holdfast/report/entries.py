@@ -90,10 +90,16 @@ class Entry:
         return statistics.stdev(values) if len(values) > 1 else math.nan
 
     @property
+    def unevenness(self) -> float:
+        """By which share of the median one batch in twenty takes longer, in the worst run."""
+        figures = ((one.figure("time_p95"), one.figure("time_median")) for one in self.readings)
+        known = [slow / median - 1 for slow, median in figures if median > 0 and slow > 0]
+        return max(known, default=0.0)
+
+    @property
     def steady(self) -> bool:
         """Whether its batches took about as long as each other, so that their time says much."""
-        figures = ((one.figure("time_p95"), one.figure("time_median")) for one in self.readings)
-        return not any(slow > STEADY * median for slow, median in figures)
+        return self.unevenness <= STEADY - 1
 
     @cached_property
     def conditions(self) -> dict[str, Any]:
