@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,65 +19,12 @@ from holdfast.split import Network, at_least_float32, fingerprint, tensor_hash
 from holdfast.statistics import batch_norms
 from holdfast.step import Step
 from holdfast.words import listed
+from holdfast.work import Order
 
 KIND = "a source"
-WORK = "work on a source"
 
 # What tells one source's data from another's: long work is kept under a key made of these.
 WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
-
-
-@dataclass(frozen=True)
-class Work:
-    """A piece of work on a source that takes long: what is kept of it, done or not.
-
-    It is kept in the source, and in its cache folder if it has one.
-    """
-
-    source: Source
-    key: str
-
-    def kept(self) -> dict[str, Tensor]:
-        """Nothing if the work has not begun."""
-        held = files.under(f"work/{self.key}/", self.source.tensors)
-        if not held and self._path is not None and self._path.exists():
-            held = files.read(self._path, WORK)[1]
-            self._hold(held)
-        return held
-
-    def keep(self, tensors: Mapping[str, Tensor]) -> None:
-        held = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-        self._hold(held)
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            files.write(self._path, WORK, {"model": self.source.model_hash}, held)
-
-    def _hold(self, tensors: Mapping[str, Tensor]) -> None:
-        self.source.tensors |= {f"work/{self.key}/{n}": t for n, t in tensors.items()}
-
-    @property
-    def _path(self) -> Path | None:
-        folder = self.source.cache
-        return None if folder is None else folder / f"{self.key[:32]}.safetensors"
-
-
-class Order:
-    """Tells the images of a loader, in their order, from others."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def update(self, images: Tensor, labels: object) -> None:
-        # Two numbers an image: as good as its pixels, and far faster to hash.
-        flat = images.flatten(1).float()
-        sums = torch.stack([flat.sum(1), (flat * flat).sum(1)])
-        self._hash.update(sums.cpu().numpy().tobytes())
-        if isinstance(labels, Tensor):
-            self._hash.update(labels.long().cpu().numpy().tobytes())
-
-    @property
-    def digest(self) -> Tensor:
-        return torch.tensor(list(self._hash.digest()), dtype=torch.uint8)
 
 
 class Source:

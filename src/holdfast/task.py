@@ -14,9 +14,10 @@ from holdfast.gaussians import Gaussians
 from holdfast.guard import InputRange
 from holdfast.loaders import Replay
 from holdfast.select import Select
-from holdfast.source import WORKED_ON, Source, Work
+from holdfast.source import WORKED_ON, Source
 from holdfast.split import Network
 from holdfast.teacher import Teacher
+from holdfast.work import Work
 
 T = TypeVar("T")
 

@@ -16,6 +16,8 @@ from holdfast.bench.seen import MIXED
 from holdfast.report import tidy
 from holdfast.report.charts import HEIGHT, SMALL_HEIGHT, WIDE_HEIGHT, Charts, Spec
 from holdfast.report.entries import Comparison, over
+from holdfast.report.features import feature_figures
+from holdfast.report.figure import Figure, Section
 from holdfast.report.marks import (
     along,
     boundaries,
@@ -30,27 +32,6 @@ from holdfast.report.swept import sweep_chart
 
 # As many domains as have a small chart each.
 SMALL = 20
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart, what it shows in words, and its data by name."""
-
-    id: str
-    title: str
-    caption: str
-    spec: Spec
-    tables: dict[str, pl.DataFrame]
-    size: str = "half"
-    """half, wide or small."""
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    about: str
-    figures: tuple[Figure, ...]
-    id: str
 
 
 def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[Section]:
@@ -93,7 +74,7 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "Where features lie",
             "Squared distances between features of classes, by true class, and similarities of "
             "prototypes, of the runs that were made with an analysis.",
-            drawn.features,
+            lambda: feature_figures(comparison, charts, prefix),
         ),
     )
     # Altair's checks of every part against its schema take most of the time; a test has them on.
@@ -319,32 +300,6 @@ class _Drawn:
         )
         yield Figure(f"{self.prefix}{figure}-by-domain", title, caption, spec, {name: table})
 
-    def features(self) -> Iterator[Figure]:
-        table = tidy.geometry(self.comparison)
-        if table.is_empty():
-            return
-        order = table["domain"].unique(maintain_order=True).to_list()
-        for figure, (title, caption) in _GEOMETRY.items():
-            if table[figure].drop_nulls().is_empty():
-                continue
-            similar = figure.startswith("similarity")
-            yield Figure(
-                self.prefix + figure.replace("_", "-"),
-                title,
-                caption,
-                self.charts.lines(
-                    self.prefix + "geometry",
-                    along(order),
-                    alt.Y(
-                        f"{figure}:Q",
-                        title="cosine" if similar else figure,
-                        scale=alt.Scale(zero=not similar),
-                    ),
-                    tips(figure, title.lower(), ".3f", "domain:N", std=f"{figure}_std"),
-                ),
-                {self.prefix + "geometry": table},
-            )
-
     def sweeps(self) -> Iterator[Figure]:
         for place, axis in enumerate(sweeps(self.comparison)):
             name = f"{self.prefix}sweep-{place}"
@@ -361,17 +316,3 @@ class _Drawn:
 
 
 _PERCENT = alt.Scale(domain=[0, 100])
-_GEOMETRY = {
-    "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),
-    "intra": ("Distance within classes", "From a class's mean to its images."),
-    "inter": ("Distance between classes", "From a class's mean to those of other classes."),
-    "ratio": ("Ratio, within to between", "Less is better: classes are easier to tell apart."),
-    "similarity_source": (
-        "Similarity to the source's prototypes",
-        "Cosine of the method's prototypes and the source's, at the end of each domain.",
-    ),
-    "similarity_target": (
-        "Similarity to the true prototypes",
-        "Cosine of the method's prototypes and the true means of classes.",
-    ),
-}

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.report.figures import Figure, Section
+from holdfast.report.figure import Figure, Section
 from holdfast.report.palette import look
 from holdfast.report.tables import Cell, Row, Table
 

@@ -18,7 +18,8 @@ from holdfast.report import tidy
 from holdfast.report.beside import beside
 from holdfast.report.charts import Charts
 from holdfast.report.entries import Comparison, compare, over
-from holdfast.report.figures import Figure, Section, sections
+from holdfast.report.figure import Figure, Section
+from holdfast.report.figures import sections
 from holdfast.report.finding import finding, others
 from holdfast.report.gather import Gathered
 from holdfast.report.how import how, notes

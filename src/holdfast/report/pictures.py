@@ -13,7 +13,7 @@ import vl_convert
 
 from holdfast import files
 from holdfast.report import tidy
-from holdfast.report.figures import Figure
+from holdfast.report.figure import Figure
 from holdfast.report.page import Report
 from holdfast.report.themes import LIGHT
 
