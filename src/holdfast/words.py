@@ -22,3 +22,8 @@ def enumerated(words: Sequence[str]) -> str:
     """'a, b and c'."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def first_line(error: BaseException) -> str:
+    """Of what it says, to be put in brackets; its kind where it says nothing."""
+    return str(error).strip().partition("\n")[0][:160].rstrip(".:") or type(error).__name__

@@ -31,6 +31,7 @@ from holdfast.nets.find import find_model
 from holdfast.source import Source
 from holdfast.split import fingerprint as model_fingerprint
 from holdfast.split import logits_of
+from holdfast.words import first_line
 
 # The data's own model and source set, where they are known.
 MODELS = {"glyphs-c": "glyphs"}
@@ -240,14 +241,9 @@ def check_device(name: str) -> None:
         torch.empty(0, device=name)
     except Exception as error:  # an AssertionError, where torch was built without it
         raise ValueError(
-            f"torch has no device {name!r} here ({brief(error)}): pass --device cpu, or one that "
+            f"torch has no device {name!r} here ({first_line(error)}): pass --device cpu, or one that "
             "it has."
         ) from None
-
-
-def brief(error: BaseException) -> str:
-    """The first line of what it says, to be put in brackets."""
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tensor, int]]:

@@ -16,7 +16,7 @@ import holdfast
 from holdfast.adapter import Adapter
 from holdfast.bench.analysis import Geometry
 from holdfast.bench.manifest import describe, now
-from holdfast.bench.materials import Materials, brief
+from holdfast.bench.materials import Materials
 from holdfast.bench.memory import PeakMemory
 from holdfast.bench.metrics import Recorder
 from holdfast.bench.plan import Run
@@ -24,6 +24,7 @@ from holdfast.bench.seen import Seen
 from holdfast.bench.stopping import stoppable
 from holdfast.bench.store import RunFolder
 from holdfast.data.streams import Batch
+from holdfast.words import first_line
 
 # Seconds between two snapshots: what a kill costs at most.
 SNAPSHOT_SECONDS = 60.0
@@ -152,7 +153,7 @@ def _recall(folder: RunFolder, recorder: Recorder) -> None:
         folder.analysis  # noqa: B018  # what is damaged is found here, not in a table at the end
     except DAMAGE as error:
         raise ValueError(
-            f"{folder.path} is damaged ({brief(error)}): delete that folder to have it run again, "
+            f"{folder.path} is damaged ({first_line(error)}): delete that folder to have it run again, "
             "or pass --out for another one."
         ) from error
 

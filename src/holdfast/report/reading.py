@@ -18,6 +18,7 @@ from holdfast.bench.metrics import Figures, Recorder
 from holdfast.bench.seen import MIXED, Seen
 from holdfast.bench.store import FORMAT, RunFolder
 from holdfast.data.streams import parse as parse_stream
+from holdfast.words import first_line
 
 BATCHES: dict[str, pl.DataType] = {
     "batch": pl.Int64(),
@@ -207,12 +208,12 @@ def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
             rows.append(_row(seen))
     except DAMAGE as error:
         done = f"shown are the {len(rows)} batches before it" if rows else "no row is shown"
-        notes.append(f"rows cannot be read ({_brief(error)}): {done}.")
+        notes.append(f"rows cannot be read ({first_line(error)}): {done}.")
     analysis = None
     try:
         analysis = _checked_analysis(folder.analysis)
     except DAMAGE as error:
-        notes.append(f"analysis.parquet cannot be read ({_brief(error)}).")
+        notes.append(f"analysis.parquet cannot be read ({first_line(error)}).")
     stored = _stored(manifest)
     figures = recorder.summary()
     if notes and len(stored) and len(rows) < (stored.get("batches") or 0):
@@ -286,8 +287,3 @@ def _agree(one: Figures, other: Figures) -> bool:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _brief(error: BaseException) -> str:
-    first = re.split(r"\n", str(error).strip())[0][:160]
-    return first.rstrip(".:") or type(error).__name__
