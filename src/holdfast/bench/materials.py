@@ -241,8 +241,8 @@ def check_device(name: str) -> None:
         torch.empty(0, device=name)
     except Exception as error:  # an AssertionError, where torch was built without it
         raise ValueError(
-            f"torch has no device {name!r} here ({first_line(error)}): pass --device cpu, or one that "
-            "it has."
+            f"torch has no device {name!r} here ({first_line(error)}): pass --device cpu, or "
+            "one that it has."
         ) from None
 
 

@@ -153,8 +153,8 @@ def _recall(folder: RunFolder, recorder: Recorder) -> None:
         folder.analysis  # noqa: B018  # what is damaged is found here, not in a table at the end
     except DAMAGE as error:
         raise ValueError(
-            f"{folder.path} is damaged ({first_line(error)}): delete that folder to have it run again, "
-            "or pass --out for another one."
+            f"{folder.path} is damaged ({first_line(error)}): delete that folder to have it run "
+            "again, or pass --out for another one."
         ) from error
 
 
