@@ -11,7 +11,7 @@ from subject import Subject
 
 from holdfast.augment import Augment
 from holdfast.draws import Draws
-from holdfast.methods.debias import EmaPrototypes
+from holdfast.recipes.debias import EmaPrototypes
 from holdfast.split import Network
 from holdfast.teacher import Teacher
 

@@ -12,9 +12,9 @@ import tyro
 
 import holdfast
 from holdfast.bench import Recorder
-from holdfast.card import card
 from holdfast.data import glyphs
 from holdfast.data.streams import parse
+from holdfast.explain.card import card
 from holdfast.method import Learner
 from holdfast.settings import setting
 from holdfast.spec import register

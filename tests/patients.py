@@ -5,7 +5,7 @@ import functools
 import torch
 from torch import nn
 
-from holdfast.inputs import NORMALIZATIONS
+from holdfast.nets.normalized import NORMALIZATIONS
 
 CLASSES = 5
 

@@ -3,7 +3,7 @@
 import pytest
 
 import holdfast
-from holdfast.card import card, methods_table
+from holdfast.explain.card import card, methods_table
 from holdfast.terminal import as_text
 
 

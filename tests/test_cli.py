@@ -12,8 +12,8 @@ from rich.console import Console
 from torch import nn
 
 import holdfast
-from holdfast.card import methods_table
 from holdfast.cli import find_model, main, read_images
+from holdfast.explain.card import methods_table
 from holdfast.terminal import show
 
 MODELS = """

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import holdfast
-from holdfast.doctor import Diagnosis
+from holdfast.explain.doctor import Diagnosis
 from patients import (
     CLASSES,
     HeadlessNet,

@@ -11,7 +11,7 @@ from torch import nn
 from holdfast.cli import main
 from holdfast.nets import resnet20
 from holdfast.nets.find import find_model
-from holdfast.normalized import Normalized
+from holdfast.nets.normalized import Normalized
 
 
 def test_a_network_of_ours_with_its_weights(tmp_path, capsys):

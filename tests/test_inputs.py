@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 import holdfast
-from holdfast.inputs import NORMALIZATIONS, check_inputs
+from holdfast.explain.inputs import check_inputs
+from holdfast.nets.normalized import NORMALIZATIONS
 from holdfast.split import Network
 from patients import normalize, textures, trained_net, values_of
 

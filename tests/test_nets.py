@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 import holdfast
 from holdfast.nets import NETWORKS, build, load_checkpoint, resnet20, resnet50, wrn28_10, wrn40_2
+from holdfast.nets.normalized import Normalized
 from holdfast.nets.wide_resnet import WideResNet
-from holdfast.normalized import Normalized
 
 
 def count(net):

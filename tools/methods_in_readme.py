@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import holdfast
-from holdfast.card import card
+from holdfast.explain.card import card
 from holdfast.words import enumerated
 
 README = Path(__file__).parent.parent / "README.md"

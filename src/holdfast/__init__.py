@@ -6,17 +6,68 @@ logits = adapter(images)
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import holdfast.methods  # noqa: F401 (registers all; `methods` then means the function)
-from holdfast.adapter import Adapter
-from holdfast.api import adapt, load
-from holdfast.doctor import doctor
-from holdfast.last import Last
-from holdfast.method import Method
-from holdfast.normalized import normalized
-from holdfast.source import Source
-from holdfast.spec import compose, methods
+if TYPE_CHECKING:
+    from holdfast.adapter import Adapter as Adapter
+    from holdfast.api import adapt as adapt
+    from holdfast.api import load as load
+    from holdfast.explain.doctor import doctor as doctor
+    from holdfast.last import Last as Last
+    from holdfast.method import Method as Method
+    from holdfast.nets.normalized import normalized as normalized
+    from holdfast.recipes.bn import Bn as Bn
+    from holdfast.recipes.consistency import Consistency as Consistency
+    from holdfast.recipes.cotta import Cotta as Cotta
+    from holdfast.recipes.debias import Debias as Debias
+    from holdfast.recipes.eata import Eata as Eata
+    from holdfast.recipes.eata import Eta as Eta
+    from holdfast.recipes.frozen import Frozen as Frozen
+    from holdfast.recipes.rdumb import Rdumb as Rdumb
+    from holdfast.recipes.rmt import Rmt as Rmt
+    from holdfast.recipes.rotta import Rotta as Rotta
+    from holdfast.recipes.sar import Sar as Sar
+    from holdfast.recipes.t3a import T3a as T3a
+    from holdfast.recipes.tent import Tent as Tent
+    from holdfast.recipes.tsd import Tsd as Tsd
+    from holdfast.recipes.ttac import Ttac as Ttac
+    from holdfast.source import Source as Source
+    from holdfast.spec import compose as compose
+    from holdfast.spec import methods as methods
+else:
+    # Where each name lives. They are loaded when first asked for, so that `import holdfast` and
+    # the command line's help do not wait for torch.
+    _PLACES = {
+        "Adapter": "adapter",
+        "Last": "last",
+        "Method": "method",
+        "Source": "source",
+        "adapt": "api",
+        "compose": "spec",
+        "doctor": "explain.doctor",
+        "load": "api",
+        "methods": "spec",
+        "normalized": "nets.normalized",
+    }
+
+    def __getattr__(name: str) -> object:
+        """A public name, or a method's class under its own name: `holdfast.Eata`."""
+        if name in _PLACES:
+            return getattr(import_module(f"holdfast.{_PLACES[name]}"), name)
+        if name[:1].isupper():
+            from holdfast.spec import methods
+
+            for method in methods().values():
+                if method.__name__ == name:
+                    return method
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        from holdfast.spec import methods
+
+        return sorted([*_PLACES, *(method.__name__ for method in methods().values())])
+
 
 __version__ = "0.1.0"
 
@@ -32,15 +83,3 @@ __all__ = [
     "methods",
     "normalized",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Every method's class under its own name: `holdfast.Eata`."""
-    for method in methods().values():
-        if method.__name__ == name:
-            return method
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *(method.__name__ for method in methods().values())])

@@ -19,8 +19,8 @@ import holdfast
 from holdfast.bench.cli import Run
 from holdfast.bench.paper_cli import Paper
 from holdfast.bench.sweep_cli import Sweep
-from holdfast.card import card, methods_table
 from holdfast.data.cli import Data
+from holdfast.explain.card import card, methods_table
 from holdfast.nets.find import find_model
 from holdfast.report.cli import Report
 from holdfast.terminal import show

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TypeVar
 
 from holdfast.method import HOST_SETTINGS, Company, Method
@@ -31,16 +32,17 @@ def register(name: str) -> Callable[[M], M]:
 
 def methods() -> dict[str, type[Method]]:
     """All methods by name. The classes carry the traits that `holdfast card` shows."""
+    import_module("holdfast.recipes")  # registers all; they import this module, so not before
     return dict(sorted(_registry.items()))
 
 
 def find(name: str) -> type[Method]:
-    if name.lower() not in _registry:
+    known = methods()
+    if name.lower() not in known:
         raise ValueError(
-            f"There is no method {name!r}.{nearest(name, _registry)} "
-            f"Methods: {listed(sorted(_registry), 99)}."
+            f"There is no method {name!r}.{nearest(name, known)} Methods: {listed(known, 99)}."
         )
-    return _registry[name.lower()]
+    return known[name.lower()]
 
 
 _METHOD = re.compile(r"\s*([\w-]+)\s*")

@@ -20,7 +20,7 @@ from running import KINDS, LAW, assert_equal, load, run
 from torch import nn
 
 import holdfast
-from holdfast.card import card
+from holdfast.explain.card import card
 from toys import (
     CLASSES,
     assert_same_state,

@@ -6,7 +6,7 @@ from test_eata import images_of, plain_fisher
 
 import holdfast
 from follow import TOLERANCE, assert_none_some_all, follow
-from holdfast.methods.debias import EmaPrototypes
+from holdfast.recipes.debias import EmaPrototypes
 from plain import PlainSgd, PlainToy, entropy, limit
 from toys import CLASSES, FEATURES, GAIN, source_batches, stream, toy_net
 

@@ -10,7 +10,7 @@ from holdfast.bench.metrics import Recorder
 from holdfast.bench.plan import Run
 from holdfast.bench.seen import Seen
 from holdfast.bench.store import RunFolder, write_json
-from holdfast.card import card
+from holdfast.explain.card import card
 
 DOMAINS = ("fog", "snow", "original")
 # As somebody may name a method or a folder.

@@ -17,8 +17,8 @@ from torch import nn
 import holdfast
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
-from holdfast.card import card
-from holdfast.normalized import Normalized
+from holdfast.explain.card import card
+from holdfast.nets.normalized import Normalized
 
 LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
 

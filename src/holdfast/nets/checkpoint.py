@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from holdfast.normalized import Normalized
+from holdfast.nets.normalized import Normalized
 from holdfast.words import listed
 
 # DataParallel's, and that of a net inside another module.

@@ -22,8 +22,8 @@ from typing import Any
 
 from torch import nn
 
+from holdfast.nets.normalized import normalized
 from holdfast.nets.zoo import NETWORKS, build
-from holdfast.normalized import normalized
 from holdfast.words import listed, nearest
 
 FORMS = (

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from torch import nn
 
-from holdfast.inputs import NORMALIZATIONS, Values
 from holdfast.nets.checkpoint import brings_normalization, load_weights, read_checkpoint
+from holdfast.nets.normalized import NORMALIZATIONS, Values, normalized
 from holdfast.nets.resnet_cifar import ResNetCifar
 from holdfast.nets.resnet_imagenet import resnet50
 from holdfast.nets.resnext_cifar import resnext29
 from holdfast.nets.wide_resnet import wrn28_10, wrn40_2
-from holdfast.normalized import normalized
 from holdfast.words import listed, nearest
 
 # Takes images as they are, until a checkpoint says otherwise.

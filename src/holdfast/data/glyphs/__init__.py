@@ -20,7 +20,7 @@ from holdfast.data.glyphs.compose import CLASSES, SPLITS, compose
 from holdfast.data.images import Images
 from holdfast.data.pools import Made
 from holdfast.nets import ResNetCifar
-from holdfast.normalized import Normalized, normalized
+from holdfast.nets.normalized import Normalized, normalized
 from holdfast.words import listed
 
 __all__ = ["CLASSES", "SIZES", "Glyphs", "benchmark", "images", "labels", "model", "source_loader"]

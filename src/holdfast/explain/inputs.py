@@ -12,17 +12,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.guard import ROUNDING, check_images
-from holdfast.normalized import Normalized
+from holdfast.nets.normalized import NORMALIZATIONS, Normalized, Values
 from holdfast.split import Network, at_least_float32
 from holdfast.statistics import batch_norms
-
-Values = tuple[float, ...]
-
-NORMALIZATIONS: dict[str, tuple[Values, Values]] = {
-    "ImageNet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "CIFAR": ((0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
-    "0.5": ((0.5,), (0.5,)),
-}
 
 # Measured on CIFAR-100 nets: right images lie at 0.1 (at 0.4 where there are only four of them),
 # raw or twice normalised ones at 5 to 10.

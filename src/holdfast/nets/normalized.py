@@ -8,6 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+Values = tuple[float, ...]
+
+NORMALIZATIONS: dict[str, tuple[Values, Values]] = {
+    "ImageNet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "CIFAR": ((0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
+    "0.5": ((0.5,), (0.5,)),
+}
+
 
 class Normalized(nn.Module):
     """A model that takes images in [0, 1] and normalises them itself."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.methods.eata import Eta
+from holdfast.recipes.eata import Eta
 from holdfast.settings import setting
 from holdfast.spec import register
 from holdfast.task import Task

@@ -11,10 +11,10 @@ from rich.console import Group
 from rich.text import Text
 from torch import Tensor, nn
 
-from holdfast.fit import Fit, try_method
+from holdfast.explain.fit import Fit, try_method
+from holdfast.explain.inputs import Finding, check_inputs, describe, find_wrappers
 from holdfast.guard import check_images
-from holdfast.inputs import Finding, check_inputs, describe, find_wrappers
-from holdfast.normalized import Normalized
+from holdfast.nets.normalized import Normalized
 from holdfast.select import norm_layers
 from holdfast.source import Source
 from holdfast.spec import compose, methods
