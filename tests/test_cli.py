@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from rich.console import Console
 from torch import nn
 
 import holdfast
-from holdfast.cli import find_model, main, read_images
+from holdfast.cli import Command, main, read_images
 from holdfast.explain.card import methods_table
+from holdfast.nets.find import find_model
 from holdfast.terminal import show
 
 MODELS = """
@@ -194,6 +196,35 @@ def test_a_table_on_a_narrow_terminal_is_folded_not_cut():
     file = io.StringIO()
     Console(width=60, file=file).print(methods_table())
     assert "…" not in file.getvalue()
+
+
+COMMANDS = [get_args(command)[1].name for command in get_args(Command)]
+QUICK = {
+    "help": ["--help"],
+    "version": ["--version"],
+    **{name: [name, "--help"] for name in COMMANDS},
+    "data-make": ["data", "make", "--help"],
+    "data-list": ["data", "list"],
+    "mistake": ["run", "--limit", "few"],
+}
+
+
+@pytest.mark.parametrize("arguments", QUICK.values(), ids=QUICK)
+def test_help_and_mistakes_do_not_wait_for_what_is_slow_to_import(arguments):
+    script = (
+        "import sys; from holdfast.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "slow = {'torch', 'numpy', 'polars', 'altair', 'kornia', 'scipy', 'PIL', 'vl_convert'}\n"
+        "print('slow:', *sorted(slow & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    *printed, last = done.stdout.splitlines()
+    assert last == "slow:"
+    assert printed or done.stderr
 
 
 def test_the_command_itself(folder):

@@ -7,24 +7,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from zipfile import BadZipFile
 
-import numpy as np
-import torch
 import tyro
-from torch import Tensor
 
 import holdfast
 from holdfast.bench.cli import Run
 from holdfast.bench.paper_cli import Paper
 from holdfast.bench.sweep_cli import Sweep
 from holdfast.data.cli import Data
-from holdfast.explain.card import card, methods_table
-from holdfast.nets.find import find_model
 from holdfast.report.cli import Report
 from holdfast.terminal import show
 from holdfast.words import listed
+
+# Help and mistakes are told before torch and the rest are there: here, and where the commands
+# are, a module at the top is a quick one, and what a command needs is imported as it runs.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # As many images of a file as the doctor looks at, or a few more.
 ENOUGH = 256
@@ -46,6 +46,8 @@ class Doctor:
     """Batch size of the stream to come."""
 
     def run(self) -> None:
+        from holdfast.nets.find import find_model
+
         images = None if self.images is None else read_images(self.images)
         model = find_model(self.model)
         show(holdfast.doctor(model, images, batch_size=self.batch_size, head=self.head))
@@ -56,6 +58,8 @@ class Methods:
     """All methods, one a line."""
 
     def run(self) -> None:
+        from holdfast.explain.card import methods_table
+
         show(methods_table())
 
 
@@ -69,6 +73,8 @@ class Card:
     """cifar100-c or imagenet-c: a paper's settings to the letter."""
 
     def run(self) -> None:
+        from holdfast.explain.card import card
+
         show(card(self.method, self.preset))
 
 
@@ -115,6 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def read_images(path: Path) -> Tensor:
     """Some images of an .npz or .npy file, as floats, (batch, channels, height, width)."""
+    import numpy as np
+    import torch
+
     if not path.is_file():
         raise ValueError(f"There is no file {path}.")
     try:

@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import tyro
 
-from holdfast.bench.blocks import Page, write_markdown
-from holdfast.bench.board import Board
-from holdfast.bench.many import Outcome, perform_all
-from holdfast.bench.plan import Run as Plan
-from holdfast.bench.roster import Roster, labels
-from holdfast.bench.run import SNAPSHOT_SECONDS
-from holdfast.bench.store import RunFolder
-from holdfast.bench.table import results_blocks
 from holdfast.options import Precision
 from holdfast.terminal import show
+
+if TYPE_CHECKING:
+    from holdfast.bench.many import Outcome
+    from holdfast.bench.plan import Run as Plan
+    from holdfast.bench.store import RunFolder
 
 RUNS = Path("runs")
 METHODS = ("frozen", "bn", "tent", "eata", "debias", "eata+debias")
@@ -84,6 +80,10 @@ class Setup:
 
     def plan(self, method: str, seed: int, **others: object) -> Plan:
         """A run of a method on this set-up."""
+        import torch
+
+        from holdfast.bench.plan import Run as Plan
+
         usual = {
             "device": "cuda" if torch.cuda.is_available() else "cpu",
             "threads": self.shared_by(1).threads,
@@ -115,6 +115,8 @@ class Setup:
     @property
     def every(self) -> float:
         """Seconds between two snapshots."""
+        from holdfast.bench.run import SNAPSHOT_SECONDS
+
         seconds = SNAPSHOT_SECONDS if self.snapshot is None else self.snapshot
         if not seconds >= 0:
             raise ValueError(
@@ -151,6 +153,9 @@ class Run:
     """A file to write the tables into as well."""
 
     def run(self) -> None:
+        from holdfast.bench.blocks import Page, write_markdown
+        from holdfast.bench.table import results_blocks
+
         setup = self.setup.shared_by(self.jobs)
         planned = (
             setup.plan(
@@ -178,6 +183,10 @@ class Run:
 
 def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
+    from holdfast.bench.board import Board
+    from holdfast.bench.many import perform_all
+    from holdfast.bench.roster import Roster
+
     do = partial(perform_all, runs, setup.place, resume=setup.resume, every=setup.every)
     if jobs > 1:
         with Roster(runs) as roster:
@@ -196,6 +205,8 @@ def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
 
 def conclude(outcomes: Sequence[Outcome], setup: Setup) -> None:
     """Say what failed, and where the runs are."""
+    from holdfast.bench.roster import labels
+
     names = labels([one.run for one in outcomes])
     failed = [(name, one) for name, one in zip(names, outcomes, strict=True) if one.error]
     for name, one in failed:

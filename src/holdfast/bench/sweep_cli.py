@@ -7,24 +7,21 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 import tyro
-from rich.table import Table
-from rich.text import Text
 
 from holdfast.bench.cli import METHODS, RUNS, Setup
-from holdfast.bench.many import Outcome, perform_all
-from holdfast.bench.on_ray import perform_on_ray
-from holdfast.bench.plan import Run
-from holdfast.bench.results import Result
-from holdfast.bench.roster import Roster, labels
-from holdfast.bench.store import RunFolder
-from holdfast.bench.sweep import CHOSEN, Point, expand, read_sweep
-from holdfast.bench.table import figure, means_of
-from holdfast.spec import methods
 from holdfast.terminal import columns, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.bench.many import Outcome
+    from holdfast.bench.plan import Run
+    from holdfast.bench.results import Result
+    from holdfast.bench.store import RunFolder
+    from holdfast.bench.sweep import Point
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 
@@ -67,6 +64,9 @@ class Sweep:
     """List the runs, and do none."""
 
     def run(self) -> None:
+        from holdfast.bench.roster import labels
+        from holdfast.bench.sweep import expand
+
         given = self.given()
         points = expand(given)
         runs = [point.run for point in points]
@@ -89,6 +89,10 @@ class Sweep:
             raise SystemExit(1)
 
     def perform(self, runs: Sequence[Run], setup: Setup, given: Mapping[str, Any]) -> list[Outcome]:
+        from holdfast.bench.many import perform_all
+        from holdfast.bench.on_ray import perform_on_ray
+        from holdfast.bench.roster import Roster
+
         out, every = setup.place, setup.every
         with Roster(runs) as roster:
             try:
@@ -106,6 +110,11 @@ class Sweep:
     def given(self) -> dict[str, Any]:
         """What `expand` takes, and what is said of the sweep as a whole: the file, and over it the
         command line."""
+        import torch
+
+        from holdfast.bench.sweep import read_sweep
+        from holdfast.spec import methods
+
         written = {} if self.file is None else read_sweep(self.file)
         names = ("method", "stream", "preset", "orders", "jobs")
         own = {name: getattr(self, name) for name in names}
@@ -144,6 +153,12 @@ Place = tuple[str, ...]
 def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
     """A line for each place of the sweep: means over its seeds ± standard deviation. Of learning
     rates, which is the method's own and which the best."""
+    from rich.text import Text
+
+    from holdfast.bench.results import Result
+    from holdfast.bench.sweep import CHOSEN
+    from holdfast.bench.table import figure, means_of
+
     names = list(dict.fromkeys(name for point in points for name in point.at))
     folders: dict[Place, list[RunFolder]] = {}
     chosen = {}
