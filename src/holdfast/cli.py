@@ -44,13 +44,20 @@ class Doctor:
     """Name of the layer that maps features to logits; by itself, the last linear layer."""
     batch_size: int = 64
     """Batch size of the stream to come."""
+    method: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
+    ] = ()
+    """Only these methods, as `run` takes them; once for each. Default: all that have a name."""
 
     def run(self) -> None:
         from holdfast.nets.find import find_model
 
         images = None if self.images is None else read_images(self.images)
         model = find_model(self.model)
-        show(holdfast.doctor(model, images, batch_size=self.batch_size, head=self.head))
+        found = holdfast.doctor(
+            model, images, batch_size=self.batch_size, head=self.head, method=self.method
+        )
+        show(found)
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,8 @@ class Card:
     """All about one method or composition: what it does, costs and needs, and its settings."""
 
     method: tyro.conf.Positional[str]
-    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'."""
+    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; one of your own is path/to/file.py:Class
+    or package.module:Class."""
     preset: str | None = None
     """cifar100-c or imagenet-c: a paper's settings to the letter."""
 

@@ -48,7 +48,7 @@ class Method(Settled):
     preset, then the default.
     """
 
-    paper: ClassVar[str]
+    paper: ClassVar[str] = ""
     predicts: ClassVar[str] = "the adapted network's logits, before the update"
     trains_also: ClassVar[str] = ""
     note: ClassVar[str] = ""

@@ -85,6 +85,8 @@ class Settled:
     """Base of what is written `name(setting=value,…)`: every field is a `setting`."""
 
     name: ClassVar[str]
+    # Where it is to be found, if not by its name.
+    place: ClassVar[str] = ""
 
     @classmethod
     @cache
@@ -106,8 +108,12 @@ class Settled:
 
     def __str__(self) -> str:
         """Reads back as the same value."""
-        written = ",".join(f"{name}={_write(value)}" for name, value in self.given.items())
-        return f"{self.name}({written})" if written else self.name
+        return self.written(self.place or self.name)
+
+    def written(self, name: str) -> str:
+        """With its settings, under a name."""
+        given = ",".join(f"{name}={_write(value)}" for name, value in self.given.items())
+        return f"{name}({given})" if given else name
 
 
 def _write(value: Value) -> str:

@@ -31,7 +31,7 @@ def describe(run: Run, materials: Materials) -> dict[str, Any]:
         "fingerprint": run.fingerprint(hashes),
         "title": run.title,
         "run": asdict(run),
-        "method": str(run.composition),
+        "method": run.composition.plain,
         "settings": {
             part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
             for part in card(run.method, run.preset).parts

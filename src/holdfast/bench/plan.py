@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import holdfast
 from holdfast.data.streams import Stream, parse
+from holdfast.method import Method
 from holdfast.options import Precision
-from holdfast.spec import Composition, compose
+from holdfast.spec import Composition, brief, compose
+from holdfast.spec import parse as parse_method
 
 # What a stream of single images is normalised over, unless told otherwise.
 WINDOW = 64
@@ -62,10 +65,19 @@ class Run:
         if self.threads < 1:
             raise ValueError(f"threads is a number of threads, at least 1, not {self.threads}.")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is given alone: another process loads methods of one's own by itself."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
+    def methods(self) -> tuple[Method, ...]:
+        """As they are written; what becomes of a file of one's own later does not count."""
+        return parse_method(self.method)
+
     @cached_property
     def composition(self) -> Composition:
         """The method with every setting resolved."""
-        return compose(self.method, preset=self.preset)
+        return compose(*self.methods, preset=self.preset)
 
     @cached_property
     def laid_out(self) -> Stream:
@@ -86,14 +98,14 @@ class Run:
     @property
     def title(self) -> str:
         """As a table names it: the method as it was written."""
-        return re.sub(r"\s", "", self.method)
+        return brief(self.method)
 
     def settled(self) -> dict[str, object]:
         """All that decides the run's numbers, as plain values."""
         given = {name: value for name, value in asdict(self).items() if name not in ELSEWHERE}
         return {
             **given,
-            "method": str(self.composition),
+            "method": self.composition.plain,
             "stream": str(self.laid_out),
             "window": self.sight,
             "version": holdfast.__version__,
@@ -103,7 +115,7 @@ class Run:
     def identity(self) -> str:
         """The same of runs that are written in two ways, as far as it is known before the data and
         the model are opened."""
-        return json.dumps([self.settled(), self.root], sort_keys=True)
+        return json.dumps([self.settled(), str(self.composition), self.root], sort_keys=True)
 
     def fingerprint(self, hashes: dict[str, str | None]) -> str:
         """A hash of all that decides the run's numbers; `hashes` are those of the model's weights,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +17,7 @@ from holdfast.guard import check_images
 from holdfast.nets.normalized import Normalized
 from holdfast.select import norm_layers
 from holdfast.source import Source
-from holdfast.spec import compose, methods
+from holdfast.spec import brief, compose, methods
 from holdfast.split import Network, find_head, fingerprint
 from holdfast.step import Step
 from holdfast.terminal import as_text, columns, facts
@@ -93,6 +93,7 @@ def doctor(
     batch_size: int = 64,
     source: Source | None = None,
     head: str | None = None,
+    method: str | Sequence[str] = (),
 ) -> Diagnosis:
     """Which parts a model has, whether its input is right, and which methods fit it.
 
@@ -101,6 +102,7 @@ def doctor(
     batch_size: of the stream to come.
     source: what is known of the source data, as for `adapt`.
     head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
+    method: the methods to try, as spec strings; by itself, all that have a name.
 
     The model itself is never changed.
     """
@@ -110,6 +112,9 @@ def doctor(
         raise ValueError(f"batch_size is a number of images, at least 1, not {batch_size!r}.")
     if source is not None and not isinstance(source, Source):
         raise ValueError(f"source is a holdfast.Source, not {type(source).__name__}.")
+    chosen = [method] if isinstance(method, str) else list(method)
+    for name in chosen:
+        compose(name)  # what cannot be read is an error at once
     findings: list[Finding] = []
 
     def works(instead: str, action: Callable[..., object], *arguments: object) -> bool:
@@ -140,7 +145,7 @@ def doctor(
         if runs and headed and sample is not None:
             works("", lambda: Step(network, network.prepare(sample)).features)
         fits = {
-            name: try_method(
+            brief(name): try_method(
                 compose(name),
                 model,
                 head=head,
@@ -151,7 +156,7 @@ def doctor(
             )
             if runs
             else Fit(False, ("not tried: the model fails on these images",))
-            for name in methods()
+            for name in chosen or methods()
         }
     return Diagnosis(
         model=_describe(model),

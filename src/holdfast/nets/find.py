@@ -13,15 +13,12 @@ Those of torchvision and timm get their normalisation inside, as `holdfast.norma
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import operator
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
+from holdfast.imports import file_hash, import_code
 from holdfast.nets.normalized import normalized
 from holdfast.nets.zoo import NETWORKS, build
 from holdfast.words import listed, nearest
@@ -46,6 +43,14 @@ def find_model(place: str) -> nn.Module:
     if first == "timm" and rest:
         return _from_timm(rest)
     return _from_code(place)
+
+
+def hash_of_code(place: str) -> str | None:
+    """SHA-256 of the file that a model of anybody's code comes from; None of any other."""
+    where, colon, _ = place.rpartition(":")
+    if not colon or place.partition(":")[0] in (*NETWORKS, "torchvision", "timm"):
+        return None
+    return file_hash(import_code(where).__name__)
 
 
 def _two(text: str) -> tuple[str, str]:
@@ -109,7 +114,7 @@ def _from_code(place: str) -> nn.Module:
     if not (where and colon and name):
         close = nearest(place.partition(":")[0], NETWORKS)
         raise ValueError(f"--model is {FORMS}; not {place!r}.{close}")
-    module = _import(where)
+    module = import_code(where)
     try:
         found = operator.attrgetter(name)(module)
     except AttributeError:
@@ -125,30 +130,3 @@ def _from_code(place: str) -> nn.Module:
     if not isinstance(found, nn.Module):
         raise ValueError(f"{place} gives {type(found).__name__}, not a torch.nn.Module.")
     return found
-
-
-def _import(where: str) -> ModuleType:
-    """A module by its name or its file, with the current folder on the path."""
-    _add_to_path(Path.cwd())
-    file = Path(where) if where.endswith(".py") else None
-    if file is not None and not file.is_file():
-        raise ValueError(f"There is no file {where}.")
-    try:
-        return importlib.import_module(where) if file is None else _run_file(file)
-    except Exception as error:
-        raise ValueError(f"Cannot import {where}: {type(error).__name__}: {error}") from error
-
-
-def _run_file(file: Path) -> ModuleType:
-    _add_to_path(file.resolve().parent)
-    # Under a name of its own, so that a file called torch.py hides nothing.
-    spec = importlib.util.spec_from_file_location(f"file_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _add_to_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
