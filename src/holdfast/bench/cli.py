@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -69,14 +70,17 @@ class Setup:
     """Folder that holds a folder for each run; by itself, runs."""
     resume: bool = False
     """Go on with what was stopped."""
+    again: bool = False
+    """Run anew what is finished, which is replaced once that is done."""
     snapshot: float | None = None
     """Seconds between two snapshots: what a kill costs at most; by itself, 60."""
 
     @property
     def given(self) -> dict[str, Any]:
         """By name, what was given of all but flags."""
-        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "resume"}
-        return {name: value for name, value in named.items() if value is not None}
+        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        flags = ("resume", "again")
+        return {n: value for n, value in named.items() if value is not None and n not in flags}
 
     def plan(self, method: str, seed: int, **others: object) -> Plan:
         """A run of a method on this set-up."""
@@ -134,8 +138,9 @@ class Run:
     method: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
     ] = ()
-    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; once for each. By itself: frozen, bn,
-    tent, eata, debias, eata+debias."""
+    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; one of your own is path/to/file.py:Class
+    or package.module:Class. Once for each. By itself: frozen, bn, tent, eata, debias,
+    eata+debias."""
     stream: str = "continual"
     """continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), single, paced,
     labelshift, noisy, endless: the kind of drift, with its settings."""
@@ -187,12 +192,34 @@ def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outco
     from holdfast.bench.many import perform_all
     from holdfast.bench.roster import Roster
 
-    do = partial(perform_all, runs, setup.place, resume=setup.resume, every=setup.every)
+    tell_of_other_code(runs, setup.place)
+    do = partial(
+        perform_all,
+        runs,
+        setup.place,
+        resume=setup.resume,
+        again=setup.again,
+        every=setup.every,
+    )
     if jobs > 1:
         with Roster(runs) as roster:
             return do(jobs=jobs, tell=roster)
     with Board(runs) as board:
         return do(watcher=board)
+
+
+def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
+    """Say why runs that seem to be there are run anew."""
+    from holdfast.bench.results import of_other_code
+
+    found = of_other_code(runs, out)
+    if found:
+        stopped = sum(not one.finished for one in found)
+        print(
+            f"Note: {out} has {len(found)} of these runs as other code made them, and {stopped} of "
+            "them stopped. They are run anew; what is there is left as it is.",
+            file=sys.stderr,
+        )
 
 
 def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:

@@ -80,6 +80,30 @@ class RunFolder:
     def _parts(self) -> list[Path]:
         return sorted(self.path.glob("rows-*.parquet"))
 
+    # A run that is done anew.
+
+    @property
+    def beside(self) -> RunFolder:
+        """Where it is done anew, while what there is stays as it is; reports do not see it."""
+        return RunFolder(self.path.with_name(f".{self.path.name}.again"))
+
+    def discard(self) -> None:
+        """Take away all but the lock."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "lock":
+                path.unlink()
+
+    def replace(self, other: RunFolder) -> None:
+        """Stand in its place, with its tags; a kill in between leaves both on disk."""
+        self.tag(other.manifest["run"].get("tags", []))
+        old = other.path.with_name(f".{other.path.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        other.path.rename(old)
+        self.path.rename(other.path)
+        shutil.rmtree(old)
+
     # A run that goes on.
 
     @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from holdfast.bench.cli import METHODS, RUNS, Setup
+from holdfast.bench.cli import METHODS, RUNS, Setup, tell_of_other_code
 from holdfast.terminal import columns, show
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class Sweep:
     """
 
     file: tyro.conf.Positional[Path | None] = None
-    """A TOML file. Its keys are the options of `run` but for resume and markdown; order, orders,
-    lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot. What is
-    given on the command line replaces what the file says."""
+    """A TOML file. Its keys are the options of `run` but for resume, again and markdown; order,
+    orders, lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot.
+    What is given on the command line replaces what the file says."""
     setup: Setup = Setup()
     method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
-    """As in eata, or eata+debias; once for each."""
+    """As in eata, eata+debias, or path/to/file.py:Class for one of your own; once for each."""
     stream: Many = ()
     """continual, correlated(gamma=0.1), …; once for each."""
     preset: Many = ()
@@ -93,18 +93,21 @@ class Sweep:
         from holdfast.bench.on_ray import perform_on_ray
         from holdfast.bench.roster import Roster
 
-        out, every = setup.place, setup.every
+        out = setup.place
+        tell_of_other_code(runs, out)
+        how: dict[str, Any] = {"again": setup.again, "every": setup.every}
         with Roster(runs) as roster:
             try:
                 if self.engine == "ray":
                     cores = given.get("jobs")
                     return perform_on_ray(
-                        runs, out, address=self.address, every=every, tell=roster, cores=cores
+                        runs, out, address=self.address, tell=roster, cores=cores, **how
                     )
-                return perform_all(runs, out, every=every, jobs=at_a_time(given), tell=roster)
+                return perform_all(runs, out, jobs=at_a_time(given), tell=roster, **how)
             except KeyboardInterrupt:
                 count = f"{roster.finished} of {len(runs)} runs are finished"
-                print(f"holdfast: {count}. Repeat the command to go on.", file=sys.stderr)
+                more = ", and to run those anew as well" if setup.again else ""
+                print(f"holdfast: {count}. Repeat the command to go on{more}.", file=sys.stderr)
                 raise
 
     def given(self) -> dict[str, Any]:
