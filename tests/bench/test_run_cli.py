@@ -98,7 +98,7 @@ def test_the_manifest_says_what_was_run(materials, tmp_path):
     assert manifest["order"] == ["fog"]
     assert manifest["images"] == 32 and manifest["batches"] == 2 and manifest["classes"] == 50
     assert manifest["normalisation"] == {"mean": [0.5] * 3, "std": [0.25] * 3}
-    assert set(manifest["hashes"]) == {"model", "data", "source"}
+    assert set(manifest["hashes"]) == {"code", "model", "data", "source"}
     assert all(len(one) == 64 for one in manifest["hashes"].values())
     assert {"torch", "python", "holdfast", "polars"} <= set(manifest["versions"])
     assert manifest["machine"]["cores"] >= 1 and manifest["run"]["seed"] == 0
