@@ -2,11 +2,14 @@
 
 import hashlib
 import pickle
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from polars.testing import assert_frame_equal
 from test_run import Killed, Killer, lasting
 
+from holdfast.bench import on_ray
 from holdfast.bench.many import perform_all
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
@@ -77,6 +80,26 @@ def test_a_run_goes_to_another_process_as_it_is_written(materials, tmp_path):
     assert [one.folder.manifest["title"] for one in outcomes] == ["sure", "tent+gentle-push"]
     after = outcomes[0].folder
     assert after.path.name == name and any(after.rows["time"] != times)
+
+
+def test_a_worker_elsewhere_reads_the_file_where_the_sweep_was_started(
+    own_folder, tmp_path, monkeypatch
+):
+    """What a Ray worker does, without the cluster: it begins in a folder of its own."""
+    sent = pickle.dumps(plan())
+    (tmp_path / "worker").mkdir()
+    monkeypatch.chdir(tmp_path / "worker")
+    how = {"resume": True, "again": False, "every": 60}
+    news = SimpleNamespace(put_nowait=lambda what: None)
+    outcome = on_ray._work(0, pickle.loads(sent), tmp_path / "runs", how, own_folder, news)
+    assert outcome.error is None and outcome.folder.manifest["title"] == "sure"
+
+
+def test_the_example_runs_by_its_place(materials, tmp_path):
+    place = Path(__file__).parents[2] / "examples" / "new_method.py"
+    folder = perform(plan(f"{place}:Infomax+debias"), materials, tmp_path / "runs")
+    assert folder.manifest["title"] == "infomax+debias"
+    assert {"loss/sureness", "loss/diversity", "loss/ema"} <= set(folder.rows.columns)
 
 
 def test_it_is_resumed(materials, tmp_path):
