@@ -32,6 +32,7 @@ from holdfast.task import Task
 from holdfast.words import enumerated
 
 KIND = "an adapter state"
+EXPORT = "an adapter keeps learning; what can be exported is adapter.frozen()"
 TOO_FAR = "logits after the update are NaN or Inf. reset(), and take a lower learning rate."
 
 P = ParamSpec("P")
@@ -49,7 +50,15 @@ def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
     return locked
 
 
-class Adapter:
+class _SaysHowToExport(type):
+    """Torch's exporters refuse what is no nn.Module by showing its class: the advice stands
+    there."""
+
+    def __repr__(cls) -> str:
+        return f"{super().__repr__()} ({EXPORT})"
+
+
+class Adapter(metaclass=_SaysHowToExport):
     """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
 
     _healthy: dict[str, Tensor]
@@ -80,8 +89,19 @@ class Adapter:
         self._lock = RLock()
         self.last = Last()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
-        raise TypeError("An adapter cannot be deep-copied: save() it and holdfast.load() it.")
+    def __repr__(self) -> str:
+        network, batches = self.network, int(self._state.batches)
+        classes = f", {network.classes} classes" if network.head_name else ""
+        plural = "" if batches == 1 else "es"
+        return f"<Adapter {self.method.names} on {network.name}{classes}: {batches} batch{plural}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "An adapter can be neither copied nor pickled: save() it and holdfast.load() it."
+        )
+
+    def __prepare_scriptable__(self) -> object:
+        raise TypeError(EXPORT)  # torch.jit.script asks for this
 
     def _fill_slots(self, model: nn.Module) -> State:
         options, host, methods = self.options, self.method.host, self.method.methods
