@@ -172,6 +172,17 @@ def test_frozen_holds_the_average_statistics_of_recent_batches():
         assert torch.allclose(getattr(adapter.frozen().norm1, buffer), expected, atol=1e-12)
 
 
+def test_where_all_weights_move_recent_batches_count_more_in_frozen():
+    net = toy_net(dtype=torch.float64)
+    batches = stream(("some", "all"), torch.float64)
+    means = [net.conv1(images).mean((0, 2, 3)) for images in batches]
+    for select, old in (("norm", 0.9), ("body", 0.7), ("all", 0.7)):
+        adapter = holdfast.adapt(net, f"tent(select={select},lr=0)")
+        run(adapter, batches)
+        expected = (old * means[0] + means[1]) / (old + 1)
+        assert torch.allclose(adapter.frozen().norm1.running_mean, expected, atol=1e-12)
+
+
 def test_a_norm_layer_used_twice_is_averaged_over_both_uses():
     class Twice(nn.Module):
         def __init__(self):

@@ -118,7 +118,7 @@ class Adapter(metaclass=_SaysHowToExport):
         self.network = fresh()
         selection = host.selection()
         chosen = selection.parameters(self.network, host.name)
-        self.network.normalise(selection.statistics, selection.momentum)
+        self.network.normalise(selection.statistics, selection.share)
         self._draws = Draws(options.seed, self.network.device)
         self._task = task = Task(
             self.network, chosen, selection, self.source, self._draws, options.input_range, fresh
