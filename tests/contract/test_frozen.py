@@ -23,9 +23,9 @@ def source(model):
 
 @pytest.fixture(scope="module")
 def fog():
-    flow = parse("continual(limit=896,order=fog,clean=false)").over(glyphs.benchmark(), seed=0)
+    flow = parse("continual(limit=640,order=fog,clean=false)").over(glyphs.benchmark(), seed=0)
     batches = list(flow)
-    return batches[:8], batches[8:]
+    return batches[:4], batches[4:]
 
 
 def accuracy(predict, batches):
