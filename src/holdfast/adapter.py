@@ -26,7 +26,7 @@ from holdfast.predict import Predicted
 from holdfast.source import Source
 from holdfast.spec import Composition
 from holdfast.split import Network, fingerprint, without_autocast
-from holdfast.state import HELD, State, learnt
+from holdfast.state import HELD, SINCE_0_1, State, learnt
 from holdfast.step import Step
 from holdfast.task import Task
 from holdfast.words import enumerated
@@ -104,7 +104,7 @@ class Adapter(metaclass=_SaysHowToExport):
         raise TypeError(EXPORT)  # torch.jit.script asks for this
 
     def _fill_slots(self, model: nn.Module) -> State:
-        options, host, methods = self.options, self.method.host, self.method.methods
+        options = self.options
         given = [model]
 
         def fresh() -> Network:
@@ -116,6 +116,9 @@ class Adapter(metaclass=_SaysHowToExport):
             )
 
         self.network = fresh()
+        if self.network.head_name is not None:
+            self.method = self.method.for_classes(self.network.classes)
+        host, methods = self.method.host, self.method.methods
         selection = host.selection()
         chosen = selection.parameters(self.network, host.name)
         self.network.normalise(selection.statistics, selection.share)
@@ -187,13 +190,19 @@ class Adapter(metaclass=_SaysHowToExport):
                 if stepped and not logits.isfinite().all():
                     problem = f"{self.method.names} went too far: {TOO_FAR}"
             logits = logits.detach()[-newest:]
+            due = problem is None and self._learn is not None and proposal.due
+            # An optimiser that goes on without a term to drive it does not count.
+            idle = due and self._state.activity(stepped and bool(proposal.losses))
             collapsed = problem is None and self._collapsed(logits)
         self.last = Last(
             batch=int(self._state.batches),
             losses=found.losses,
             images=proposal.images,
             reliable=None if step.reliable_count is None else int(step.reliable_count),
+            due=due,
             stepped=stepped,
+            step_rate=self._state.activity.rate,
+            hardly_acts=self._state.activity.hardly_acts,
             gradient_norm=found.gradient_norm,
             refused=problem,
             collapsed=collapsed,
@@ -202,7 +211,7 @@ class Adapter(metaclass=_SaysHowToExport):
             backwards=proposal.backwards,
             seconds=time.perf_counter() - start,
         )
-        self._warn()
+        self._warn(idle)
         return logits
 
     @_one_at_a_time
@@ -273,7 +282,8 @@ class Adapter(metaclass=_SaysHowToExport):
         if lone:
             # It leaves no trace: neither learnt from nor drawn for.
             with torch.no_grad(), self._draws.kept():
-                return step, Predicted(self._prediction(step).logits), Proposal()
+                logits = self._prediction(step).logits
+                return step, Predicted(logits), Proposal(due=False)
         with torch.no_grad():
             # What is predicted after the update is not known yet, but whether logits are finite.
             if self._prediction.after:
@@ -313,9 +323,15 @@ class Adapter(metaclass=_SaysHowToExport):
             self._watch.start()
         return True
 
-    def _warn(self) -> None:
-        """Say what of the last batch a person should know."""
-        for text in self.last.news(self.method.names):
+    def _warn(self, idle: bool) -> None:
+        """Say what of the last batch a person should know; of one that hardly acts, once."""
+        name = self.method.names
+        found = self.last.news(name)
+        if idle:
+            known = self.network.head_name is not None
+            advice = self.method.advice(self.network.classes) if known else []
+            found.append(self.last.inactivity(name, advice))
+        for text in found:
             warnings.warn(text, stacklevel=4)  # the line that called the adapter
 
     def _set_aside(self, healthy: dict[str, Tensor]) -> None:
@@ -361,7 +377,8 @@ class Adapter(metaclass=_SaysHowToExport):
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state in the tensors of a saved file."""
-        self._state.write({name: tensors[name] for name in self._state.live()})
+        names = [n for n in self._state.live() if n in tensors or not n.startswith(SINCE_0_1)]
+        self._state.write({name: tensors[name] for name in names})
         self._draws.state = tensors["draws"]
         self._state.hold({name: tensors[name] for name in tensors if name.startswith(HELD)})
         if self.options.rollback:

@@ -55,13 +55,18 @@ class Descent:
 
 @dataclass
 class Proposal:
-    """Gradients ready for a step, and what would be remembered with it. Nothing has changed yet."""
+    """Gradients ready for a step, and what would be remembered with it. Nothing has changed yet.
+
+    due: whether a step could have been taken; not so between the steps of a method that takes one
+    after every so many images.
+    """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     images: dict[str, int] = field(default_factory=dict)
     commits: list[Callable[[], None]] = field(default_factory=list)
     gradient_norm: Tensor | None = None
     backwards: int = 0
+    due: bool = True
 
     def finite(self) -> bool:
         """Whether there is a gradient, and it and all losses are finite."""
