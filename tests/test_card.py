@@ -22,6 +22,20 @@ def test_sentence_and_equation_come_from_the_docstring():
     assert card("rdumb").parts[0].note == holdfast.Rdumb.note != ""
 
 
+def test_a_default_by_the_number_of_classes_is_a_rule_until_they_are_known():
+    def redundancy(*arguments):
+        (part,) = card(*arguments).parts
+        return settings_of(part)["redundancy"]
+
+    assert redundancy("eta").value == "0.05·√(1000/C), at most 0.9"
+    assert redundancy("eta", None, 10).value == 0.5
+    assert (redundancy("eta").origin, redundancy("eta", None, 10).origin) == ("default",) * 2
+    assert (redundancy("eta", "imagenet-c").value, redundancy("eta(redundancy=1)").value) == (
+        0.05,
+        1,
+    )
+
+
 def test_facts_are_those_of_the_whole_composition():
     both = card("eata+debias")
     assert both.name == "eata+debias"
@@ -72,8 +86,8 @@ def test_on_a_host_a_plugin_is_not_alone_and_leaves_the_host_its_settings():
 @pytest.mark.parametrize("preset", [None, "cifar100-c", "imagenet-c"])
 @pytest.mark.parametrize("name", holdfast.methods())
 def test_a_card_shows_every_resolved_value_and_what_it_takes(name, preset):
-    made = card(name, preset)
-    resolved = holdfast.compose(name, preset=preset).host
+    made = card(name, preset, classes=10)
+    resolved = holdfast.compose(name, preset=preset).for_classes(10).host
     assert {one.name: one.value for one in made.parts[0].settings} == resolved.given
     text = str(made)
     for one in resolved.settings():

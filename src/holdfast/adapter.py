@@ -26,12 +26,13 @@ from holdfast.predict import Predicted
 from holdfast.source import Source
 from holdfast.spec import Composition
 from holdfast.split import Network, fingerprint, without_autocast
-from holdfast.state import HELD, State, learnt
+from holdfast.state import HELD, SINCE_0_1, State, learnt
 from holdfast.step import Step
 from holdfast.task import Task
 from holdfast.words import enumerated
 
 KIND = "an adapter state"
+EXPORT = "an adapter keeps learning; what can be exported is adapter.frozen()"
 TOO_FAR = "logits after the update are NaN or Inf. reset(), and take a lower learning rate."
 
 P = ParamSpec("P")
@@ -49,7 +50,15 @@ def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
     return locked
 
 
-class Adapter:
+class _SaysHowToExport(type):
+    """Torch's exporters refuse what is no nn.Module by showing its class: the advice stands
+    there."""
+
+    def __repr__(cls) -> str:
+        return f"{super().__repr__()} ({EXPORT})"
+
+
+class Adapter(metaclass=_SaysHowToExport):
     """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
 
     _healthy: dict[str, Tensor]
@@ -80,11 +89,22 @@ class Adapter:
         self._lock = RLock()
         self.last = Last()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
-        raise TypeError("An adapter cannot be deep-copied: save() it and holdfast.load() it.")
+    def __repr__(self) -> str:
+        network, batches = self.network, int(self._state.batches)
+        classes = f", {network.classes} classes" if network.head_name else ""
+        plural = "" if batches == 1 else "es"
+        return f"<Adapter {self.method.names} on {network.name}{classes}: {batches} batch{plural}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "An adapter can be neither copied nor pickled: save() it and holdfast.load() it."
+        )
+
+    def __prepare_scriptable__(self) -> object:
+        raise TypeError(EXPORT)  # torch.jit.script asks for this
 
     def _fill_slots(self, model: nn.Module) -> State:
-        options, host, methods = self.options, self.method.host, self.method.methods
+        options = self.options
         given = [model]
 
         def fresh() -> Network:
@@ -96,9 +116,12 @@ class Adapter:
             )
 
         self.network = fresh()
+        if self.network.head_name is not None:
+            self.method = self.method.for_classes(self.network.classes)
+        host, methods = self.method.host, self.method.methods
         selection = host.selection()
         chosen = selection.parameters(self.network, host.name)
-        self.network.normalise(selection.statistics, selection.momentum)
+        self.network.normalise(selection.statistics, selection.share)
         self._draws = Draws(options.seed, self.network.device)
         self._task = task = Task(
             self.network, chosen, selection, self.source, self._draws, options.input_range, fresh
@@ -167,13 +190,19 @@ class Adapter:
                 if stepped and not logits.isfinite().all():
                     problem = f"{self.method.names} went too far: {TOO_FAR}"
             logits = logits.detach()[-newest:]
+            due = problem is None and self._learn is not None and proposal.due
+            # An optimiser that goes on without a term to drive it does not count.
+            idle = due and self._state.activity(stepped and bool(proposal.losses))
             collapsed = problem is None and self._collapsed(logits)
         self.last = Last(
             batch=int(self._state.batches),
             losses=found.losses,
             images=proposal.images,
             reliable=None if step.reliable_count is None else int(step.reliable_count),
+            due=due,
             stepped=stepped,
+            step_rate=self._state.activity.rate,
+            hardly_acts=self._state.activity.hardly_acts,
             gradient_norm=found.gradient_norm,
             refused=problem,
             collapsed=collapsed,
@@ -182,7 +211,7 @@ class Adapter:
             backwards=proposal.backwards,
             seconds=time.perf_counter() - start,
         )
-        self._warn()
+        self._warn(idle)
         return logits
 
     @_one_at_a_time
@@ -253,7 +282,8 @@ class Adapter:
         if lone:
             # It leaves no trace: neither learnt from nor drawn for.
             with torch.no_grad(), self._draws.kept():
-                return step, Predicted(self._prediction(step).logits), Proposal()
+                logits = self._prediction(step).logits
+                return step, Predicted(logits), Proposal(due=False)
         with torch.no_grad():
             # What is predicted after the update is not known yet, but whether logits are finite.
             if self._prediction.after:
@@ -293,9 +323,15 @@ class Adapter:
             self._watch.start()
         return True
 
-    def _warn(self) -> None:
-        """Say what of the last batch a person should know."""
-        for text in self.last.news(self.method.names):
+    def _warn(self, idle: bool) -> None:
+        """Say what of the last batch a person should know; of one that hardly acts, once."""
+        name = self.method.names
+        found = self.last.news(name)
+        if idle:
+            known = self.network.head_name is not None
+            advice = self.method.advice(self.network.classes) if known else []
+            found.append(self.last.inactivity(name, advice))
+        for text in found:
             warnings.warn(text, stacklevel=4)  # the line that called the adapter
 
     def _set_aside(self, healthy: dict[str, Tensor]) -> None:
@@ -341,7 +377,8 @@ class Adapter:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state in the tensors of a saved file."""
-        self._state.write({name: tensors[name] for name in self._state.live()})
+        names = [n for n in self._state.live() if n in tensors or not n.startswith(SINCE_0_1)]
+        self._state.write({name: tensors[name] for name in names})
         self._draws.state = tensors["draws"]
         self._state.hold({name: tensors[name] for name in tensors if name.startswith(HELD)})
         if self.options.rollback:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast.guard import InputRange, check_images
 from holdfast.loaders import images_and_labels
 from holdfast.options import Options
 from holdfast.predict import Prediction
-from holdfast.split import Network
+from holdfast.split import Network, logits_of
 from holdfast.statistics import batch_norms
 
 
@@ -42,10 +42,17 @@ def export(
                 )
             spent.append(network)
             _calibrate(model, network, calibrate, options.input_range)
+        if not network.returns_tensor:
+            model.register_forward_hook(_give_logits)
         return model
 
     with torch.inference_mode(False), torch.no_grad():
         return prediction.module(plain, statistics == "batch").eval()
+
+
+def _give_logits(model: nn.Module, inputs: Any, output: Any) -> Tensor:
+    """A forward hook: of an object with `.logits`, these alone."""
+    return logits_of(output)
 
 
 def _calibrate(

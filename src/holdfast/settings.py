@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Real
@@ -14,8 +15,23 @@ from holdfast.words import listed, nearest
 Value = bool | int | float | str
 
 
+@dataclass(frozen=True)
+class ByClasses:
+    """A default that follows from the model's number of classes, and how to write that down."""
+
+    rule: Callable[[int], Value]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def setting(
-    default: Value, meaning: str, *, at_least: float | None = None, at_most: float | None = None
+    default: Value | ByClasses,
+    meaning: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
 ) -> Any:
     """A field of a method: None until composition resolves it, with its default and its meaning."""
     return field(
@@ -32,7 +48,7 @@ class Setting:
     name: str
     kind: type
     choices: tuple[str, ...]
-    default: Value
+    default: Value | ByClasses
     meaning: str
     at_least: float | None
     at_most: float | None

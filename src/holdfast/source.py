@@ -99,6 +99,16 @@ class Source:
             )
         return source
 
+    def __repr__(self) -> str:
+        parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
+        held = [name for name in parts if name not in ("counts", "loader")]
+        size = ""
+        if "prototypes/source" in self.tensors:
+            classes, features = self.prototypes.shape
+            images = int(self.counts.sum())
+            size = f" of {images} images, {classes} classes, {features} features"
+        return f"<Source{size}: {listed(held) or 'nothing made yet'}>"
+
     @property
     def prototypes(self) -> Tensor:
         return self.tensors["prototypes/source"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TypeVar
 
@@ -156,6 +156,15 @@ class Composition:
     def backwards(self) -> tuple[int, int]:
         always = self.host.passes()[0] and any(one.always_drives() for one in self.methods)
         return (self.host.backwards if always else 0), self.host.backwards
+
+    def for_classes(self, classes: int) -> Composition:
+        """With the settings that follow from the model's number of classes."""
+        host, *plugins = (one.for_classes(classes) for one in self.methods)
+        return replace(self, host=host, plugins=tuple(plugins))
+
+    def advice(self, classes: int) -> list[str]:
+        """What someone with so many classes should know before using these settings."""
+        return [text for one in self.for_classes(classes).methods if (text := one.advice(classes))]
 
     def __str__(self) -> str:
         """With every setting written out; reads back as the same composition."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast import files
-from holdfast.guard import Watch
+from holdfast.guard import Activity, Watch
 from holdfast.learn import Learn
 from holdfast.predict import Prediction
 from holdfast.split import Network
@@ -22,6 +22,9 @@ from holdfast.upkeep import Upkeep
 LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/")
 
 HELD = ("window", "memory/")
+
+# What files of version 0.1 do not hold; it only observes, and begins anew.
+SINCE_0_1 = ("activity/",)
 
 
 class Before(NamedTuple):
@@ -41,6 +44,7 @@ class State:
     upkeep: list[Upkeep]
     learn: Learn | None
     watch: Watch | None
+    activity: Activity = field(default_factory=Activity)
     window: Tensor | None = None
     batches: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
 
@@ -55,6 +59,7 @@ class State:
             "model": self.task.parameters,
             "optimizer": self.learn.live() if self.learn else {},
             "watch": self.watch.state_dict() if self.watch else {},
+            "activity": self.activity.state_dict() if self.learn else {},
             "prediction": self.prediction.state_dict(),
         }
         parts |= {f"terms/{term.label}": term.state_dict() for term in self.terms}

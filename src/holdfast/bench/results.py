@@ -93,12 +93,13 @@ def _same_but_code(run: Run, manifest: dict[str, Any]) -> bool:
     """Whether a manifest is of this run, as far as names tell."""
     given, there = asdict(run), manifest.get("run")
     names = given.keys() - {*ELSEWHERE, "method", "stream", "window"}
-    resolved = {"method": run.composition.plain, "stream": str(run.laid_out)}
     return (
         isinstance(there, dict)
         and isinstance(manifest.get("hashes"), dict)
+        and isinstance(classes := manifest.get("classes"), int)
         and all(there.get(name, given[name]) == given[name] for name in names)
-        and resolved.items() <= manifest.items()
+        and manifest.get("method") == run.composition.for_classes(classes).plain
+        and manifest.get("stream") == str(run.laid_out)
     )
 
 

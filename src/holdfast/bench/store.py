@@ -211,7 +211,10 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 def join(parts: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     """Parts one after the other; the same columns in the same order however it was cut."""
     names = {name for part in parts for name in part.collect_schema()}
-    return pl.concat(parts, how="diagonal").select(*SCHEMA, *sorted(names - set(SCHEMA)))
+    # An older version may not have written every column.
+    return pl.concat([pl.LazyFrame(schema=SCHEMA), *parts], how="diagonal").select(
+        *SCHEMA, *sorted(names - set(SCHEMA))
+    )
 
 
 def write_json(path: Path, what: Mapping[str, Any]) -> None:

@@ -70,7 +70,7 @@ def try_method(
         else:
             remarks.append(f"adapt() will first make {needs} from the source's loader")
     if classes is not None:
-        remarks += [text for one in method.methods if (text := one.advice(classes))]
+        remarks += method.advice(classes)
     if selection.statistics in ("batch", "running") and has_batch_norm:
         if batch_size == 1:
             text = "needs window=W: one image has no batch statistics, the last W images have"
