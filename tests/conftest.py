@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from holdfast import spec
 from own_methods import MINE
 
 torch.set_num_threads(1)
@@ -25,6 +26,7 @@ def own_folder(tmp_path, monkeypatch):
     """A current folder with methods of one's own, in `mine.py`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(spec, "_registry", dict(spec._registry))
     (tmp_path / "mine.py").write_text(MINE)
     yield tmp_path
     sys.modules.pop("mine", None)
