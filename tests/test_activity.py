@@ -4,11 +4,11 @@ import warnings
 
 import pytest
 import torch
-from toys import stream, toy_net, toy_source
 
 import holdfast
 from holdfast import files
 from holdfast.adapter import KIND
+from toys import stream, toy_net, toy_source
 
 
 def run(adapter, kinds):
@@ -18,7 +18,8 @@ def run(adapter, kinds):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             adapter(images)
-        found |= {number: str(each.message) for each in caught}
+        if caught:
+            found[number] = "; ".join(str(each.message) for each in caught)
     return found
 
 
