@@ -18,7 +18,8 @@ def run(adapter, kinds):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             adapter(images)
-        found |= {number: str(each.message) for each in caught}
+        if caught:
+            found[number] = "; ".join(str(each.message) for each in caught)
     return found
 
 
