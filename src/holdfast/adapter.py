@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from holdfast import files
 from holdfast.draws import Draws
-from holdfast.export import export
+from holdfast.export import KeepsLearning, export
 from holdfast.guard import Watch, check_images
 from holdfast.last import Last, inspect
 from holdfast.learn import Proposal
@@ -29,10 +29,10 @@ from holdfast.split import Network, fingerprint, without_autocast
 from holdfast.state import HELD, SINCE_0_1, State, learnt
 from holdfast.step import Step
 from holdfast.task import Task
+from holdfast.window import Window
 from holdfast.words import enumerated
 
 KIND = "an adapter state"
-EXPORT = "an adapter keeps learning; what can be exported is adapter.frozen()"
 TOO_FAR = "logits after the update are NaN or Inf. reset(), and take a lower learning rate."
 
 P = ParamSpec("P")
@@ -50,15 +50,7 @@ def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
     return locked
 
 
-class _SaysHowToExport(type):
-    """Torch's exporters refuse what is no nn.Module by showing its class: the advice stands
-    there."""
-
-    def __repr__(cls) -> str:
-        return f"{super().__repr__()} ({EXPORT})"
-
-
-class Adapter(metaclass=_SaysHowToExport):
+class Adapter(KeepsLearning):
     """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
 
     _healthy: dict[str, Tensor]
@@ -94,14 +86,6 @@ class Adapter(metaclass=_SaysHowToExport):
         classes = f", {network.classes} classes" if network.head_name else ""
         plural = "" if batches == 1 else "es"
         return f"<Adapter {self.method.names} on {network.name}{classes}: {batches} batch{plural}>"
-
-    def __reduce__(self) -> str:
-        raise TypeError(
-            "An adapter can be neither copied nor pickled: save() it and holdfast.load() it."
-        )
-
-    def __prepare_scriptable__(self) -> object:
-        raise TypeError(EXPORT)  # torch.jit.script asks for this
 
     def _fill_slots(self, model: nn.Module) -> State:
         options = self.options
@@ -140,7 +124,10 @@ class Adapter(metaclass=_SaysHowToExport):
             one.prepare(task, self._learn)
         given.clear()  # the caller's model is the caller's again
         self._watch = Watch(self.network.classes) if self.network.head_name else None
-        return State(task, self._terms, self._prediction, self._upkeep, self._learn, self._watch)
+        window = Window(options.window)
+        return State(
+            task, self._terms, self._prediction, self._upkeep, self._learn, self._watch, window
+        )
 
     @property
     def _adapts(self) -> bool:
@@ -170,7 +157,7 @@ class Adapter(metaclass=_SaysHowToExport):
             before = self._state.begin()
             try:
                 batch, newest = self._admit(images)
-                recent = self._recent(batch)
+                recent = self._state.window.after(batch)
                 step, predicted, proposal = self._look(batch, newest)
                 found = inspect([predicted.logits, *step.looked_at()], proposal)
             except BaseException as error:
@@ -181,7 +168,7 @@ class Adapter(metaclass=_SaysHowToExport):
             stepped = problem is None and proposal.gradient_norm is not None
             if problem is None:
                 self._commit(predicted, proposal)
-                self._state.window = recent
+                self._state.window.images = recent
             else:
                 self._state.undo(before)
             logits = predicted.logits
@@ -250,29 +237,16 @@ class Adapter(metaclass=_SaysHowToExport):
         """The batch to look at, which is the window if there is one, and how many are new."""
         convolutional = self.network.is_conv
         images = check_images(images, self.options.input_range, convolutional=convolutional)
-        batch, newest = self.network.prepare(images), len(images)
-        window = self._state.window
-        if window is not None:
-            if window.shape[1:] != batch.shape[1:]:
-                raise ValueError(
-                    f"The window holds images of shape {tuple(window.shape[1:])}, this one "
-                    f"is {tuple(batch.shape[1:])}: keep one size, or reset() first."
-                )
-            batch = torch.cat([window, batch])
-        if self.options.window is not None:
-            batch = self.network.prepare(batch[-max(self.options.window, newest) :])
-        elif len(batch) == 1 and self.network.by_batch and needs_batch:
+        joined = self._state.window.join(self.network.prepare(images))
+        batch, newest = self.network.prepare(joined), len(images)
+        alone = len(batch) == 1 and self.options.window is None
+        if alone and self.network.by_batch and needs_batch:
             raise ValueError(
                 f"A batch of one image: {self.method.names} normalises by batch statistics, and "
                 "one image has none. Pass window=W to adapt(), to normalise and learn over the "
                 "last W images; or give larger batches."
             )
         return batch, newest
-
-    def _recent(self, batch: Tensor) -> Tensor | None:
-        """What the window will hold; a copy, since a model may write into its input."""
-        size = self.options.window
-        return None if size is None else batch[1 - size :].clone()
 
     def _look(self, batch: Tensor, newest: int) -> tuple[Step, Predicted, Proposal]:
         """What is predicted, and what there is to learn from the batch."""

@@ -15,6 +15,28 @@ from holdfast.predict import Prediction
 from holdfast.split import Network, logits_of
 from holdfast.statistics import batch_norms
 
+ADVICE = "an adapter keeps learning; what can be exported is adapter.frozen()"
+
+
+class _SaysHowToExport(type):
+    """Torch's exporters refuse what is no nn.Module by showing its class: the advice stands
+    there."""
+
+    def __repr__(cls) -> str:
+        return f"{super().__repr__()} ({ADVICE})"
+
+
+class KeepsLearning(metaclass=_SaysHowToExport):
+    """What cannot be exported or copied as it is, and says so."""
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "An adapter can be neither copied nor pickled: save() it and holdfast.load() it."
+        )
+
+    def __prepare_scriptable__(self) -> object:
+        raise TypeError(ADVICE)  # torch.jit.script asks for this
+
 
 def export(
     prediction: Prediction,

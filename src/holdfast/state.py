@@ -17,6 +17,7 @@ from holdfast.split import Network
 from holdfast.task import Task
 from holdfast.terms import Term
 from holdfast.upkeep import Upkeep
+from holdfast.window import Window
 
 # What a collapse or a reset rule takes back; the rest only observes.
 LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/")
@@ -44,8 +45,8 @@ class State:
     upkeep: list[Upkeep]
     learn: Learn | None
     watch: Watch | None
+    window: Window
     activity: Activity = field(default_factory=Activity)
-    window: Tensor | None = None
     batches: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
 
     @property
@@ -93,15 +94,16 @@ class State:
 
     def held(self) -> dict[str, Tensor]:
         """What else is kept, of a size that is not known before the stream: images."""
-        held = {} if self.window is None else {"window": self.window}
+        images = self.window.images
+        held = {} if images is None else {"window": images}
         if self.learn is not None:
             held |= {f"memory/{name}": tensor for name, tensor in self.learn.held().items()}
         return held
 
     def hold(self, held: Mapping[str, Tensor]) -> None:
         """Take back what `held` gave; nothing: begin without."""
-        window = held.get("window")
-        self.window = None if window is None else self.task.network.prepare(window)
+        images = held.get("window")
+        self.window.images = None if images is None else self.task.network.prepare(images)
         if self.learn is not None:
             self.learn.hold(files.under("memory/", held))
 
