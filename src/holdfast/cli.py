@@ -20,7 +20,8 @@ from holdfast.bench.cli import Run
 from holdfast.bench.paper_cli import Paper
 from holdfast.bench.sweep_cli import Sweep
 from holdfast.data.cli import Data
-from holdfast.explain.card import card, methods_table
+from holdfast.explain.card import methods_table
+from holdfast.explain.stream_card import find_card, streams_table
 from holdfast.nets.find import find_model
 from holdfast.report.cli import Report
 from holdfast.terminal import show
@@ -60,16 +61,26 @@ class Methods:
 
 
 @dataclass(frozen=True)
-class Card:
-    """All about one method or composition: what it does, costs and needs, and its settings."""
+class Streams:
+    """All kinds of stream, one a line."""
 
-    method: tyro.conf.Positional[str]
-    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'."""
+    def run(self) -> None:
+        show(streams_table())
+
+
+@dataclass(frozen=True)
+class Card:
+    """All about one method or composition, or one kind of stream: what it does, what it costs and
+    needs, and its settings."""
+
+    name: tyro.conf.Positional[str]
+    """A method, as in eata, eata+debias, or 'tent(lr=0.001)+debias'; or a stream, as in correlated
+    or 'correlated(gamma=1)'."""
     preset: str | None = None
     """cifar100-c or imagenet-c: a paper's settings to the letter."""
 
     def run(self) -> None:
-        show(card(self.method, self.preset))
+        show(find_card(self.name, self.preset))
 
 
 Command = (
@@ -79,6 +90,7 @@ Command = (
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
+    | Annotated[Streams, tyro.conf.subcommand("streams")]
     | Annotated[Card, tyro.conf.subcommand("card")]
     | Annotated[Data, tyro.conf.subcommand("data")]
 )

@@ -22,6 +22,8 @@ from holdfast.data.streams.spec import Stream, limit_setting, register
 from holdfast.data.streams.view import Origin, View
 from holdfast.settings import setting
 
+ORDER_MEANING = "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
+
 
 @dataclass(frozen=True)
 class Ordered(Stream):
@@ -29,7 +31,7 @@ class Ordered(Stream):
 
     order: str = setting(
         "paper",
-        "paper, rotta, cotta0 to cotta9, random, or domains with commas between them",
+        ORDER_MEANING,
         source="paper: debias; rotta: RoTTA; cotta0 to cotta9: CoTTA",
     )
     order_seed: int = setting(
@@ -86,7 +88,7 @@ class Single(Continual):
 @register("paced")
 @dataclass(frozen=True)
 class Paced(Continual):
-    """As continual, at a speed that waits for no method (Alfarra et al. 2024).
+    """As continual, at a speed that waits for no method.
 
     A method is busy from taking a batch until it asks for the next one. On CUDA the caller has to
     synchronise before it asks, else what is still to be computed counts for nothing. From the
@@ -144,7 +146,7 @@ class Mixed(Ordered):
 @register("noisy")
 @dataclass(frozen=True)
 class Noisy(Ordered):
-    """As many intruders among the images, not scored (Gong et al. 2023, SoTTA)."""
+    """As many intruders among the images, not scored."""
 
     after: ClassVar[str] = "SoTTA"
 
@@ -193,7 +195,7 @@ class Noisy(Ordered):
 @register("endless")
 @dataclass(frozen=True)
 class Endless(Ordered):
-    """One corruption fades into the next, for ever new pairs (after Press et al. 2023, CCC).
+    """One corruption fades into the next, for ever new pairs.
 
     Both severities move in steps of 0.25, one down and one up, and batches run across steps: a
     short one would tell where a step ends. CCC also keeps a reference

@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.data.streams import samplers
 from holdfast.data.streams.flow import Stretch, count_batches
-from holdfast.data.streams.kinds import Ordered
+from holdfast.data.streams.kinds import ORDER_MEANING, Ordered
 from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.spec import limit_setting, register
 from holdfast.data.streams.view import Origin, View
@@ -21,11 +21,11 @@ from holdfast.settings import setting
 @register("correlated")
 @dataclass(frozen=True)
 class Correlated(Ordered):
-    """Labels come in runs, drawn by a Dirichlet law (Yuan et al. 2023, RoTTA)."""
+    """Labels come in runs, drawn by a Dirichlet law."""
 
     after: ClassVar[str] = "RoTTA, NOTE"
 
-    order: str = setting("rotta", "as in continual", source="RoTTA")
+    order: str = setting("rotta", ORDER_MEANING, source="RoTTA")
     gamma: float = setting(
         0.1,
         "concentration: the smaller, the longer the runs",
@@ -80,7 +80,7 @@ class Correlated(Ordered):
 @register("recurring")
 @dataclass(frozen=True)
 class Recurring(Correlated):
-    """The correlated stream again and again, drawn anew each time (Hoang et al. 2024, PeTTA)."""
+    """The correlated stream again and again, drawn anew each time."""
 
     after: ClassVar[str] = "PeTTA"
 
@@ -95,7 +95,7 @@ class Recurring(Correlated):
 @register("labelshift")
 @dataclass(frozen=True)
 class LabelShift(Ordered):
-    """Each class in turn is the likely one, drawn with replacement (Niu et al. 2023, SAR)."""
+    """Each class in turn is the likely one, drawn with replacement."""
 
     redraws: ClassVar[bool] = True
     after: ClassVar[str] = "SAR"
