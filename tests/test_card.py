@@ -1,9 +1,14 @@
-"""Cards say what a composition really is."""
+"""Cards say what a composition really is, and what a stream."""
+
+import re
 
 import pytest
 
 import holdfast
+from holdfast.data.streams import kinds
+from holdfast.data.streams.papers import PAPERS
 from holdfast.explain.card import card, methods_table
+from holdfast.explain.stream_card import find_card, streams_table
 from holdfast.terminal import as_text
 
 
@@ -123,3 +128,53 @@ def test_the_table_has_a_row_for_each_method():
     assert by_name["debias"].split()[1] == "plug-in," and by_name["eata"].split()[1] == "host"
     assert "prototypes" in by_name["debias"] and "0 to 1" in by_name["debias"]
     assert by_name["tent"].endswith(card("tent").parts[0].sentence)
+
+
+@pytest.mark.parametrize("name", kinds())
+def test_a_stream_s_card_shows_every_setting_and_where_it_comes_from(name):
+    lines = str(find_card(name)).splitlines()
+    rows = {line.split()[0]: line for line in lines if line}
+    for one in kinds()[name].settings():
+        row = rows[one.name]
+        assert row.split()[1:3] == [str(one.default).lower(), "default"]
+        assert one.meaning in row and one.admits() in row
+        assert one.source and row.endswith(one.source)
+        # Each source is this library's own, or a paper that the card names in full.
+        named = [paper for paper in PAPERS if re.search(rf"\b{paper}", one.source)]
+        assert named or "holdfast" in one.source
+        assert all(PAPERS[paper] in rows[paper.split()[0]] for paper in named)
+    assert all(PAPERS[paper] in "\n".join(lines) for paper in kinds()[name].after.split(", "))
+    assert rows["domains"].split(None, 1)[1].split(", ") == list(kinds()[name]().domains())
+
+
+def test_a_stream_s_card_tells_what_was_written():
+    lines = str(find_card("correlated(gamma=0.5, order='fog,snow')")).splitlines()
+    rows = {line.split()[0]: line.split() for line in lines if line}
+    assert rows["gamma"][1:3] == ["0.5", "written"] and rows["slots"][1:3] == ["0", "default"]
+    assert rows["domains"] == ["domains", "fog,", "snow"]
+
+
+def test_the_table_has_a_row_for_each_kind_of_stream():
+    head, *rows = as_text(streams_table()).splitlines()
+    assert head.split()[:2] == ["stream", "after"]
+    by_name = {row.split()[0]: row for row in rows}
+    assert by_name.keys() == kinds().keys()
+    assert "gamma=0.1, sampler=rotta, slots=0" in by_name["correlated"]
+    assert "batch=1" in by_name["single"] and "SAR" in by_name["single"]
+    assert by_name["continual"].rstrip().endswith("clean images last.")
+
+
+def test_one_name_is_one_card():
+    assert not kinds().keys() & holdfast.methods().keys()
+    assert find_card("eata+debias", "cifar100-c") == card("eata+debias", "cifar100-c")
+    for wrong, right in (("corelated", "correlated"), ("tnet", "tent"), ("labelshfit(", "label")):
+        with pytest.raises(ValueError, match=f"no method or stream '{wrong[:4]}.*mean '{right}"):
+            find_card(wrong)
+    with pytest.raises(ValueError, match=r"Methods: bn, .*Streams: continual, correlated"):
+        find_card("xyz")
+    with pytest.raises(ValueError, match="Did you mean 'gamma'"):
+        find_card("correlated(gama=1)")
+    with pytest.raises(ValueError, match="is a stream, and presets are of methods"):
+        find_card("mixed", "cifar100-c")
+    with pytest.raises(ValueError, match="Did you mean 'debias'"):
+        find_card("eata+debais")

@@ -14,6 +14,7 @@ from torch import nn
 
 import holdfast
 from holdfast.cli import Command, main, read_images
+from holdfast.data.streams import kinds
 from holdfast.explain.card import methods_table
 from holdfast.nets.find import find_model
 from holdfast.terminal import show
@@ -66,6 +67,16 @@ def test_methods_lists_every_method(capsys):
     assert main(["methods"]) == 0
     out = capsys.readouterr().out
     assert {line.split()[0] for line in out.splitlines()[1:]} == holdfast.methods().keys()
+
+
+def test_streams_and_their_cards(capsys):
+    assert main(["streams"]) == 0
+    out = capsys.readouterr().out
+    assert {line.split()[0] for line in out.splitlines()[1:]} == kinds().keys()
+    assert main(["card", "correlated"]) == 0
+    out = capsys.readouterr().out
+    assert "correlated, a stream\n" in out and "gamma       0.1    default  concentration" in out
+    assert "Did you mean 'correlated'?" in fails(capsys, "card", "corelated")
 
 
 def test_card_takes_a_composition_and_a_preset(capsys):

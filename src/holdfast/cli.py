@@ -71,19 +71,31 @@ class Methods:
 
 
 @dataclass(frozen=True)
-class Card:
-    """All about one method or composition: what it does, costs and needs, and its settings."""
+class Streams:
+    """All kinds of stream, one a line."""
 
-    method: tyro.conf.Positional[str]
-    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; one of your own is path/to/file.py:Class
-    or package.module:Class."""
+    def run(self) -> None:
+        from holdfast.explain.stream_card import streams_table
+
+        show(streams_table())
+
+
+@dataclass(frozen=True)
+class Card:
+    """All about one method or composition, or one kind of stream: what it does, what it costs and
+    needs, and its settings."""
+
+    name: tyro.conf.Positional[str]
+    """A method, as in eata, eata+debias, or 'tent(lr=0.001)+debias', or one of your own,
+    path/to/file.py:Class or package.module:Class; or a stream, as in correlated or
+    'correlated(gamma=1)'."""
     preset: str | None = None
     """cifar100-c or imagenet-c: a paper's settings to the letter."""
 
     def run(self) -> None:
-        from holdfast.explain.card import card
+        from holdfast.explain.stream_card import find_card
 
-        show(card(self.method, self.preset))
+        show(find_card(self.name, self.preset))
 
 
 Command = (
@@ -93,6 +105,7 @@ Command = (
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
+    | Annotated[Streams, tyro.conf.subcommand("streams")]
     | Annotated[Card, tyro.conf.subcommand("card")]
     | Annotated[Data, tyro.conf.subcommand("data")]
 )

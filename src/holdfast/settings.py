@@ -32,12 +32,15 @@ def setting(
     *,
     at_least: float | None = None,
     at_most: float | None = None,
+    source: str = "",
 ) -> Any:
-    """A field of a method: None until composition resolves it, with its default and its meaning."""
-    return field(
-        default=None,
-        metadata={"default": default, "meaning": meaning, "at_least": at_least, "at_most": at_most},
-    )
+    """A field of a method: None until composition resolves it, with its default and its meaning.
+
+    `source` says where the setting or its default comes from, where the whole has several.
+    """
+    bounds = {"at_least": at_least, "at_most": at_most}
+    said = {"default": default, "meaning": meaning, "source": source}
+    return field(default=None, metadata={**said, **bounds})
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class Setting:
     meaning: str
     at_least: float | None
     at_most: float | None
+    source: str = ""
 
     def check(self, value: object) -> Value | None:
         """The value in the setting's own type, or an error that says what is admitted."""

@@ -41,7 +41,9 @@ class Setup:
     root: str | None = None
     """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
     limit: int | None = None
-    """Images of each domain; by itself, all."""
+    """Most images of each domain, evenly picked; default: all. In gradual, at each severity; in
+    recurring, at each visit; in noisy, and as many intruders; in endless, times the number of
+    corruptions, for the whole stream."""
     batch: Annotated[int | None, tyro.conf.arg(aliases=["--batch-size"])] = None
     """Images in a batch; by itself, the stream's 64."""
     severity: int | None = None
@@ -143,13 +145,17 @@ class Run:
     eata+debias."""
     stream: str = "continual"
     """continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), single, paced,
-    labelshift, noisy, endless: the kind of drift, with its settings."""
+    labelshift, noisy, endless: the kind of drift, with its settings; `holdfast streams` and
+    `holdfast card STREAM` show them."""
+    domains: str | None = None
+    """Which domains come, in this order, as in fog,snow; clean images only where original is among
+    them. Default: the stream's own."""
     preset: str | None = None
     """cifar100-c or imagenet-c: a paper's settings to the letter."""
     window: int | None = None
     """Have methods see the latest so many images at once, where batches are small."""
     intruders: str | None = None
-    """A clean set of images that belong to no class, for the stream noisy."""
+    """A clean set of images that belong to no class, for the stream noisy(kind=other)."""
     analysis: bool = False
     """Also the paper's distances between features of classes; one more forward a batch."""
     jobs: int = 1
@@ -167,6 +173,7 @@ class Run:
                 method,
                 seed,
                 stream=self.stream,
+                domains=self.domains,
                 preset=self.preset,
                 window=self.window,
                 intruders=self.intruders,
@@ -190,9 +197,13 @@ def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outco
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
     from holdfast.bench.board import Board
     from holdfast.bench.many import perform_all
+    from holdfast.bench.materials import Materials
+    from holdfast.bench.preview import announce, preview
     from holdfast.bench.roster import Roster
 
     tell_of_other_code(runs, setup.place)
+    materials = Materials(setup.place / "cache")
+    announce(preview(runs, materials))
     do = partial(
         perform_all,
         runs,
@@ -200,6 +211,7 @@ def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outco
         resume=setup.resume,
         again=setup.again,
         every=setup.every,
+        materials=materials,
     )
     if jobs > 1:
         with Roster(runs) as roster:

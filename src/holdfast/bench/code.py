@@ -23,7 +23,10 @@ ASIDE = {
         for name in ("catalogue", "cli", "downloads", "make", "transfer", "writers")
     ),
     *(f"bench/{name}.py" for name in ("__init__", "cli", "paper_cli", "sweep_cli", "code")),
-    *(f"bench/{name}.py" for name in ("blocks", "board", "layout", "names", "roster", "table")),
+    *(
+        f"bench/{name}.py"
+        for name in ("blocks", "board", "layout", "names", "preview", "roster", "table")
+    ),
     *(
         f"bench/{name}.py"
         for name in ("comparable", "experiments", "measures", "paper", "published")

@@ -72,12 +72,14 @@ def perform_all(
     jobs: int = 1,
     tell: Tell = nobody,
     watcher: Watcher | None = None,
+    materials: Materials | None = None,
 ) -> list[Outcome]:
-    """Do the runs, `jobs` at a time. A `watcher` sees every batch, where they go on one by one."""
+    """Do the runs, `jobs` at a time. A `watcher` sees every batch, where they go on one by one, and
+    `materials` that are open already are then not opened again."""
     how = {"resume": resume, "again": again, "every": every}
     if jobs > 1 and len(runs) > 1:
         return _in_processes(runs, out, how, jobs, tell)
-    materials = Materials(out / "cache")
+    materials = materials or Materials(out / "cache")
     outcomes = []
     for number, run in enumerate(runs):
         looks_on = watcher or Reporter(partial(tell, number))

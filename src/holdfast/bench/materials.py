@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.clean import open_clean
 from holdfast.data.corrupted import find_table
+from holdfast.data.corruptions import CORRUPTIONS
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
@@ -123,7 +125,8 @@ class Materials:
 
     def data(self, run: Run) -> DataSet:
         def opened() -> DataSet:
-            data = open_data(
+            data = open_shown(
+                run.shown,
                 run.data,
                 run.root,
                 severity=run.severity,
@@ -134,7 +137,7 @@ class Materials:
             return keep_set(data, self._images / data_fingerprint(data)[:16])
 
         key = (run.data, run.root, run.severity, run.images, run.classes, run.frost)
-        return self._once(("data", *key), opened)
+        return self._once(("data", *key, frozenset(run.shown)), opened)
 
     def data_hash(self, run: Run) -> str:
         return self._hash_of(self.data(run))
@@ -149,7 +152,9 @@ class Materials:
         if intruders is None and getattr(run.laid_out, "kind", None) == "attack":
             small = find_table(data.domains[-1].dataset) == "cifar"
             intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
-        return run.laid_out.over(data, seed=run.seed, intruders=intruders)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # notices are told before runs begin
+            return run.laid_out.over(data, seed=run.seed, intruders=intruders)
 
     def _intruders(self, run: Run) -> Images | None:
         """Images of no class that were given."""
@@ -254,6 +259,19 @@ class Materials:
             return None
         names = [domain.name for domain in self.data(run).domains]
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
+
+
+def open_shown(shown: Sequence[str], what: str, root: str | None, **options: Any) -> DataSet:
+    """A set as a whole; where it lacks something, what a stream shows of it, with clean images if
+    there are any."""
+    try:
+        return open_data(what, root, **options)
+    except FileNotFoundError:
+        some = [name for name in CORRUPTIONS if name in shown] or CORRUPTIONS
+        for clean in (True, CLEAN in shown):
+            with suppress(FileNotFoundError):
+                return open_data(what, root, corruptions=some, clean=clean, **options)
+        raise
 
 
 def check_device(name: str) -> None:

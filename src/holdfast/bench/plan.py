@@ -11,18 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.data.streams import Stream, parse
+from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.layouts import CLEAN
+from holdfast.data.streams import Noisy, Stream, parse
 from holdfast.method import Method
 from holdfast.options import Precision
 from holdfast.spec import Composition, brief, compose
 from holdfast.spec import parse as parse_method
+from holdfast.words import listed, nearest
 
 # What a stream of single images is normalised over, unless told otherwise.
 WINDOW = 64
 
 # Where things lie, how fast they are read and what a run is for decides no number; and the method
 # and the stream, with all their settings, say these.
-ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit")
+ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit", "domains")
+
+SEVERITY = 5
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,9 @@ class Run:
     seed: int = 0
     batch: int | None = None
     limit: int | None = None
-    severity: int = 5
+    domains: str | None = None
+    """Names with commas between them: these alone come, in this order. None: the stream's own."""
+    severity: int = SEVERITY
     window: int | None = None
     intruders: str | None = None
     images: str | None = None
@@ -62,6 +69,7 @@ class Run:
     def __post_init__(self) -> None:
         for name in ("composition", "laid_out"):
             getattr(self, name)  # what cannot be read is an error at once
+        self._check_stream()
         if self.threads < 1:
             raise ValueError(f"threads is a number of threads, at least 1, not {self.threads}.")
 
@@ -81,12 +89,41 @@ class Run:
 
     @cached_property
     def laid_out(self) -> Stream:
-        """The stream with the run's batch size and limit."""
-        given = {"batch": self.batch, "limit": self.limit}
-        return replace(
-            parse(self.stream),
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        """The stream with the run's batch size, limit and domains."""
+        stream = parse(self.stream)
+        given: dict[str, Any] = {"batch": self.batch, "limit": self.limit}
+        if self.domains is not None:
+            taken = [name for name in ("order", "order_seed", "clean") if stream.given.get(name)]
+            if taken:
+                raise ValueError(
+                    f"--domains {self.domains} says which domains come, and {taken[0]} of the "
+                    f"stream {stream} says it too: leave out one of them."
+                )
+            given |= {"order": ",".join(read_domains(self.domains)), "clean": False}
+        return replace(stream, **{name: v for name, v in given.items() if v is not None})
+
+    def _check_stream(self) -> None:
+        """What the stream would pass over in silence."""
+        stream = self.laid_out
+        if self.intruders is not None and getattr(stream, "kind", None) != "other":
+            written = parse(self.stream)
+            wanted = replace(written if isinstance(written, Noisy) else Noisy(), kind="other")
+            raise ValueError(
+                f"--intruders {self.intruders} would not be shown, since the stream is {stream}: "
+                f"write --stream '{wanted}', or leave out --intruders."
+            )
+        if stream.own_severities and self.severity != SEVERITY:
+            raise ValueError(
+                f"--severity {self.severity} would not be used, since {stream.name} has "
+                "severities of its own: leave it out; `holdfast card "
+                f"{stream.name}` shows the stream's settings."
+            )
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The domains, in the order in which they come."""
+        domains: tuple[str, ...] = getattr(self.laid_out, "domains", tuple)()
+        return domains
 
     @property
     def sight(self) -> int | None:
@@ -130,3 +167,17 @@ class Run:
         there = sorted(out.glob(f"*{mark}"))
         slug = re.sub(r"[^\w+.=,-]+", "_", self.title).strip("_")[:60]
         return there[0] if there else out / f"{slug}{mark}"
+
+
+def read_domains(text: str) -> list[str]:
+    """The domains that a text names, with commas between them, in its order; clean images are
+    `original`, or clean."""
+    known = (*CORRUPTIONS, CLEAN)
+    names = [CLEAN if name.strip() == "clean" else name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"There is no domain {name!r}.{nearest(name, known)} Domains: {listed(known, 99)}; "
+                "with commas between them."
+            )
+    return names

@@ -42,6 +42,8 @@ class Sweep:
     """As in eata, eata+debias, or path/to/file.py:Class for one of your own; once for each."""
     stream: Many = ()
     """continual, correlated(gamma=0.1), …; once for each."""
+    domains: str | None = None
+    """Which domains come, in this order, as in fog,snow. Default: the stream's own."""
     preset: Many = ()
     """cifar100-c, imagenet-c or none; once for each."""
     grid: Many = ()
@@ -61,9 +63,11 @@ class Sweep:
     address: str = "local"
     """Of the cluster: auto, ray://HOST:PORT, or local, which is this machine by itself."""
     dry_run: bool = False
-    """List the runs, and do none."""
+    """List the runs and say how long their streams are, and do none."""
 
     def run(self) -> None:
+        from holdfast.bench.materials import Materials
+        from holdfast.bench.preview import announce, preview, preview_streams
         from holdfast.bench.roster import labels
         from holdfast.bench.sweep import expand
 
@@ -72,10 +76,13 @@ class Sweep:
         runs = [point.run for point in points]
         names = labels(runs)
         print(f"{len(runs)} runs", flush=True)
-        if self.dry_run:
-            print("\n".join(names))
-            return
         out = Path(given.get("out", RUNS))
+        materials = Materials(out / "cache")
+        if self.dry_run:
+            print("\n".join(names), flush=True)
+            announce(preview_streams(runs, materials))
+            return
+        announce(preview(runs, materials))
         setup = replace(self.setup, out=out, snapshot=given.get("snapshot"))
         outcomes = self.perform(runs, setup, given)
         show(sweep_table(points, outcomes))
@@ -119,7 +126,7 @@ class Sweep:
         from holdfast.spec import methods
 
         written = {} if self.file is None else read_sweep(self.file)
-        names = ("method", "stream", "preset", "orders", "jobs")
+        names = ("method", "stream", "domains", "preset", "orders", "jobs")
         own = {name: getattr(self, name) for name in names}
         own["lr"] = self.lr if self.lr or self.no_lr else None
         told = self.setup.given | {

@@ -104,6 +104,7 @@ def _heading(results: Sequence[Result]) -> str:
         Path(run.model.split(":")[-1]).name if run.model else "",
         str(manifest["stream"]),
         f"{manifest['images']} images",
+        f"window {run.sight}" if run.sight else "",
         f"preset {run.preset}" if run.preset else "",
         f"{count} seed{'s' if count > 1 else ''}",
     ]

@@ -140,5 +140,6 @@ def _check_none_missing(folder: Path, places: Sequence[str]) -> None:
     if missing:
         raise FileNotFoundError(
             f"{folder} lacks {listed(missing, 15)}. Expected every corruption that is asked for: "
-            "get or make the set, or name the corruptions that are there."
+            "get or make the set, or name the corruptions that are there (in `holdfast run`, by "
+            "--domains)."
         )

@@ -20,7 +20,8 @@ from holdfast.report.reading import Reading
 # Which images come, and in which order; another draw of a random order is another seed.
 IMAGES = ("data", "model", "severity", "images", "classes", "intruders", "frost", "head")
 # What decides no number, and what is compared by other means.
-ASIDE = {"root", "workers", "tags", "analysis", "seed", "method", "stream", "batch", "limit"}
+ASIDE = {"root", "workers", "tags", "analysis", "seed", "method", "stream"}
+ASIDE |= {"batch", "limit", "domains"}
 _REPEATED = re.compile(r"\b(?:batch|order_seed)=\d+,?")
 # One batch in twenty that takes this many times the median tells of other programs at work.
 STEADY = 1.5
