@@ -19,10 +19,21 @@ HASHES = {"data": "d" * 64, "model": "m" * 64, "source": None}
 
 
 def rows_of(
-    seed, accuracy, *, classes=10, batches=4, size=20, time=0.05, slow=None, favourite=0.0, over=0.0
+    seed,
+    accuracy,
+    *,
+    classes=10,
+    batches=4,
+    size=20,
+    time=0.05,
+    slow=None,
+    favourite=0.0,
+    over=0.0,
+    every=1,
 ):
     """`accuracy`: by domain, in %. `favourite`: how often a wrong guess is class 0. `over`: how
-    much surer than right. `slow`: by domain, times as long as others."""
+    much surer than right. `slow`: by domain, times as long as others. `every`: it takes a step in
+    one batch of so many."""
     draws, number = np.random.default_rng(seed), 0
     for domain, percent in accuracy.items():
         # So many right of a whole domain, exactly.
@@ -44,7 +55,7 @@ def rows_of(
                 losses={"entropy": 1.0},
                 images={"entropy": size},
                 reliable=size // 2,
-                stepped=True,
+                stepped=number % every == 0,
                 forwards=1,
                 backwards=1,
                 time=time * (slow or {}).get(domain, 1) * (1 + 0.1 * float(draws.random())),

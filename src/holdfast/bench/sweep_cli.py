@@ -14,6 +14,7 @@ import tyro
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.bench.acting import MARK, idle_notes
 from holdfast.bench.cli import METHODS, RUNS, Setup
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.on_ray import perform_on_ray
@@ -161,21 +162,23 @@ def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
     for place, one in results.items():
         which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
         table.add_row(
-            *map(Text, place),
+            *map(Text, (f"{place[0]} {MARK}" if one.idle else place[0], *place[1:])),
             *([", ".join(which)] if best else []),
             str(len(one.folders)),
             *(figure(one, name) for name in means),
             *(figure(one, name, 100, 1) for name in ("ece_15", "bias")),
         )
+    idle = {" ".join(place): one.idle for place, one in results.items()}
+    table.caption, table.caption_justify = " ".join(idle_notes(idle)) or None, "left"
     return table
 
 
 def _best(results: Mapping[Place, Result], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
-    """Of the places that differ in the learning rate alone, the best ones; the default, if none
-    is better."""
+    """Of the places that differ in the learning rate alone, the best ones at which the method
+    acted; the default, if none is better."""
     rivals: dict[Place, list[Place]] = {}
     for place, one in results.items():
-        if one.values("mean_accuracy"):
+        if one.values("mean_accuracy") and not one.idle:
             rivals.setdefault(place[:rate] + place[rate + 1 :], []).append(place)
     scores = {p: (one.mean("mean_accuracy"), not chosen[p]) for p, one in results.items()}
     return {max(each, key=scores.__getitem__) for each in rivals.values()}
