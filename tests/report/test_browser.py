@@ -286,8 +286,9 @@ def test_numbers_are_those_that_a_chart_shows(chromium, file):
     with Visit(chromium, file) as visit:
         visit.draw_all()
         visit.page.locator("#bias-by-domain-numbers summary").click()
-        heads = visit.page.locator("#bias-by-domain-numbers thead th").all_text_contents()
-        assert heads == ["method", "domain", "bias", "bias_std"]
+        heads = visit.page.locator("#bias-by-domain-numbers thead th")
+        heads.first.wait_for()
+        assert heads.all_text_contents() == ["method", "domain", "bias", "bias_std"]
 
 
 def test_a_served_page_takes_in_news_and_keeps_what_was_chosen(chromium, tmp_path):

@@ -130,7 +130,8 @@ class _Drawn:
         yield Figure(
             name,
             "Accuracy as images come",
-            f"Each point is of a few batches{self._placed(table, borders)}.{crossed}",
+            f"Each point is of a few batches{self._placed(table, borders)}.{crossed} Where lines "
+            "meet, that of the method later in the legend is on top.",
             spec,
             tables,
             "wide",
