@@ -127,11 +127,13 @@ class _Drawn:
             height=WIDE_HEIGHT,
         )
         crossed = " A cross marks a collapse alarm." if alarmed else ""
+        on_top = " Where lines meet, that of the method later in the legend is on top."
+        if len(self.comparison.entries) < 2:
+            on_top = ""
         yield Figure(
             name,
             "Accuracy as images come",
-            f"Each point is of a few batches{self._placed(table, borders)}.{crossed} Where lines "
-            "meet, that of the method later in the legend is on top.",
+            f"Each point is of a few batches{self._placed(table, borders)}.{crossed}{on_top}",
             spec,
             tables,
             "wide",
