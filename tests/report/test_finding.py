@@ -407,6 +407,6 @@ def test_the_best_of_each_of_several_is_named_once(tmp_path):
     for name in ("five", "six"):
         found[name] = comparison(tmp_path / name)
     assert overall(found) == (
-        "eata is the most accurate on one, three and six (no other method) (so far); tent on two; "
+        "eata is the most accurate on one, three and six (so far, no other method); tent on two; "
         "bn, eata and tent (level) on four; nothing can be said yet on five."
     )

@@ -44,9 +44,9 @@ def overall(comparisons: Mapping[str, Comparison]) -> str:
     found: dict[tuple[str, ...], list[str]] = {}
     for name, one in comparisons.items():
         best, entries = _leaders(one), _told(one)
-        alone = " (no other method)" if len(entries) == 1 else ""
-        so_far = "" if all(entry.finished for entry in entries) else " (so far)"
-        where = f"{name}{alone}{so_far}"
+        so_far = [] if all(entry.finished for entry in entries) else ["so far"]
+        remarks = so_far + ["no other method"] * (len(entries) == 1)
+        where = f"{name} ({', '.join(remarks)})" if remarks else name
         found.setdefault(tuple(entry.label for entry in best), []).append(where)
     unknown = found.pop((), [])
     parts: list[str] = []
