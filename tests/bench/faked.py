@@ -8,8 +8,9 @@ from holdfast.bench.store import RunFolder, write_json
 HASHES = {"data": "d", "model": "m", "source": None}
 
 
-def fake(path, run, accuracy, *, images, hashes=HASHES):
-    """`accuracy`: by domain, in the order in which they came."""
+def fake(path, run, accuracy, *, images, hashes=HASHES, steps=None):
+    """`accuracy`: by domain, in the order in which they came. `steps`: how many were taken, and how
+    many could have been."""
     path.mkdir(parents=True)
     corrupted = [value for name, value in accuracy.items() if name != "original"]
     figures = {
@@ -17,6 +18,9 @@ def fake(path, run, accuracy, *, images, hashes=HASHES):
         "mean_accuracy_corrupted": fmean(corrupted),
         **{f"accuracy/{name}": value for name, value in accuracy.items()},
     }
+    if steps is not None:
+        taken, due = steps
+        figures |= {"steps": taken, "steps_due": due, "step_rate": taken / due}
     manifest = {
         "run": asdict(run),
         "title": run.title,

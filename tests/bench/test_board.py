@@ -133,6 +133,20 @@ def test_tables_say_what_the_store_says(folders):
         ]
 
 
+def test_a_method_that_hardly_acted_is_marked_and_not_in_bold(tmp_path):
+    made = {"bn": (50.0, None), "eata": (60.0, (1, 128)), "tent": (55.0, (128, 128))}
+    folders = []
+    for method, (accuracy, steps) in made.items():
+        run = Run(method)
+        by_domain = dict.fromkeys(run.laid_out.domains(), accuracy)
+        folders.append(fake(tmp_path / method, run, by_domain, images=10, steps=steps))
+    _, domains, figures, note = results_blocks(folders)
+    assert note.startswith("‡ hardly acted (eata: 1 step of 128): took fewer than 5 % of")
+    for sheet in (domains, figures):
+        assert [row[0] for row in sheet.rows] == ["bn", "eata ‡", "tent"]
+    assert [row[1].style for row in domains.rows] == ["", "", "bold"]
+
+
 LONG = "eata(lr=0.001,redundancy=0.4)+debias(alpha=0.99)"
 
 
@@ -182,3 +196,4 @@ def test_texts():
     assert spread(math.nan, math.nan) == "–"
     assert (clock(59.6), clock(3723)) == ("1:00", "1:02:03")
     assert (short("gaussian_noise"), short("night")) == ("gauss", "night")
+    assert (short("gaussian_noise@3"), short("night@3")) == ("gauss@3", "night@3")

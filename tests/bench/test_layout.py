@@ -108,6 +108,51 @@ def cells(text):
     return sorted(re.findall(r"\d+\.\d\d", text))
 
 
+def faked_answer(path, experiment, idle):
+    """`idle`: lines whose method took next to no steps."""
+    found = {}
+    for number, (line, run) in enumerate(plans(experiment, Setup(data="glyphs-c", threads=1))):
+        accuracy = dict.fromkeys(run.laid_out.domains(), 50.0 + number)
+        steps = (1, 128) if line in idle else (128, 128)
+        folder = fake(path / str(number), run, accuracy, images=10, steps=steps)
+        found.setdefault(line, []).append(folder)
+    return evaluate(experiment, found)
+
+
+def test_nothing_is_an_improvement_over_a_host_that_hardly_acted(tmp_path):
+    tent = next(line for line in CIFAR.lines if line.method == "tent")
+    acted = faked_answer(tmp_path / "acted", CIFAR, ())
+    answer = faked_answer(tmp_path / "idle", CIFAR, (tent,))
+    numbers, changes, *_ = sheets(answer)
+    assert [row[0] for row in numbers.rows if "‡" in row[0]] == [f"{tent.label} ‡"]
+    (change,) = (row for row in changes.rows if "‡" in row[0])
+    assert change == (f"{tent.label} + Ours − {tent.label} ‡", *["–"] * (len(changes.header) - 1))
+    text, before = as_text(Page(lay_out(answer))), as_text(Page(lay_out(acted)))
+    assert "‡ hardly acted (TENT: 1 step of 128): took fewer than 5 %" in " ".join(text.split())
+    assert "‡" not in before
+    cases = [re.search(r"in (\d+) of (\d+) cases", one).groups() for one in (before, text)]
+    assert [int(of) for _, of in cases] == [int(cases[0][1]), int(cases[0][1]) - 1]
+
+
+def test_in_a_sweep_a_host_that_hardly_acted_is_no_value_of_the_setting(tmp_path):
+    experiment = find_experiment("alpha")
+    host, *values = experiment.lines
+    answer = faked_answer(tmp_path, experiment, (host, values[-1]))
+    text = as_text(Page(lay_out(answer)))
+    # The last value scores most, but hardly acted.
+    assert f"Best α here: {values[-2].label} (" in text
+
+
+def test_at_each_batch_size_a_host_acts_or_does_not(tmp_path):
+    experiment = find_experiment("batch-size")
+    host, *rest = (line for line in experiment.lines if line.method == "eata")
+    answer = faked_answer(tmp_path, experiment, (host,))
+    text = " ".join(as_text(Page(lay_out(answer))).split())
+    others = ", ".join(str(line.batch) for line in rest)
+    assert f"is above EATA at batch size {others}, and not at none." in text
+    assert f"EATA at batch size {host.batch}: 1 step of 128" in text
+
+
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_a_terminal_of_any_width_shows_every_number(other, width):
     file = io.StringIO()

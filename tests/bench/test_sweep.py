@@ -325,3 +325,20 @@ def test_the_best_learning_rate_and_the_default_are_marked(tmp_path):
         outcomes[number] = Outcome(points[number].run, error="no")
     lines = as_text(sweep_table(points, outcomes)).splitlines()
     assert "best" not in lines[4] and "best" in lines[5]
+
+
+def test_a_learning_rate_at_which_a_method_hardly_acts_is_not_the_best(tmp_path):
+    points = expand({"method": ["tent"], "lr": True})
+    outcomes = []
+    for number, point in enumerate(points):
+        outcome = finished(tmp_path / str(number), point.run, 10.0 + number)
+        manifest = outcome.folder.manifest
+        steps = {"steps": 1, "steps_due": 128, "step_rate": 1 / 128} if number == 4 else {}
+        figures = {**manifest["figures"], **steps}
+        write_json(outcome.folder.path / "manifest.json", {**manifest, "figures": figures})
+        outcomes.append(Outcome(point.run, RunFolder(outcome.folder.path)))
+    text = as_text(sweep_table(points, outcomes))
+    lines = text.splitlines()
+    assert "best" in lines[4] and "best" not in lines[5]
+    assert [line.startswith("tent ‡") for line in lines[1:6]] == [False] * 4 + [True]
+    assert "1 step of 128" in text and "hardly acted" in text

@@ -19,10 +19,22 @@ HASHES = {"data": "d" * 64, "model": "m" * 64, "source": None}
 
 
 def rows_of(
-    seed, accuracy, *, classes=10, batches=4, size=20, time=0.05, slow=None, favourite=0.0, over=0.0
+    seed,
+    accuracy,
+    *,
+    classes=10,
+    batches=4,
+    size=20,
+    time=0.05,
+    slow=None,
+    favourite=0.0,
+    over=0.0,
+    every=1,
+    due=True,
 ):
     """`accuracy`: by domain, in %. `favourite`: how often a wrong guess is class 0. `over`: how
-    much surer than right. `slow`: by domain, times as long as others."""
+    much surer than right. `slow`: by domain, times as long as others. `every`: it takes a step in
+    one batch of so many, if it takes any (`due`)."""
     draws, number = np.random.default_rng(seed), 0
     for domain, percent in accuracy.items():
         # So many right of a whole domain, exactly.
@@ -44,7 +56,8 @@ def rows_of(
                 losses={"entropy": 1.0},
                 images={"entropy": size},
                 reliable=size // 2,
-                stepped=True,
+                due=due,
+                stepped=number % every == 0,
                 forwards=1,
                 backwards=1,
                 time=time * (slow or {}).get(domain, 1) * (1 + 0.1 * float(draws.random())),
@@ -142,9 +155,8 @@ def make_run(
     by_domain = accuracy if isinstance(accuracy, dict) else dict.fromkeys(DOMAINS, accuracy)
     given = {"data": "glyphs-c", "stream": "continual(order='fog,snow')", **of_run}
     run = Run(method, seed=seed, analysis=analysis, **given)
-    every = list(
-        rows_of(seed, by_domain, batches=batches, size=size, classes=classes, **(rows or {}))
-    )
+    told = {"due": run.composition.host.learns, **(rows or {})}
+    every = list(rows_of(seed, by_domain, batches=batches, size=size, classes=classes, **told))
     count = len(every)
     told = manifest_of(
         run, images=count * size, batches=count, classes=classes, started=started

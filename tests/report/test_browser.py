@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,17 @@ WIDE, NARROW = 1280, 390
 
 
 @pytest.fixture(scope="module")
-def chromium():
+def launch():
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
-        yield browser
-        browser.close()
+        given = {"executable_path": CHROMIUM, "args": list(ARGUMENTS)}
+        yield partial(playwright.chromium.launch, **given)
+
+
+@pytest.fixture(scope="module")
+def chromium(launch):
+    browser = launch()
+    yield browser
+    browser.close()
 
 
 class Visit:
@@ -236,6 +243,52 @@ def test_twenty_runs_make_a_small_page(chromium, tmp_path):
     with Visit(chromium, path.as_uri()) as visit:
         visit.page.wait_for_selector('[data-chart="stream"] .mark-line path', state="attached")
         assert visit.said == []
+
+
+STREAMS = (
+    *("continual", "gradual", "mixed", "correlated(gamma=0.1)", "recurring(visits=20)"),
+    *("labelshift", "noisy", "paced", "endless"),
+)
+CORRUPTIONS = (
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),
+    *("motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast"),
+    *("elastic_transform", "pixelate", "jpeg_compression"),
+)
+
+
+def test_nine_streams_need_no_scroll_bar(launch, tmp_path):
+    """Beside a scroll bar down the page, which takes room; with all details open."""
+    for stream in STREAMS:
+        severe = [f"{name}@{level}" for name in CORRUPTIONS for level in range(1, 6)]
+        domains = severe if stream == "gradual" else [*CORRUPTIONS, "original"]
+        accuracy = {name: 20 + place for place, name in enumerate(domains)}
+        for place, method in enumerate(("frozen", "eata(redundancy=0.3)+debias(alpha=0.99)")):
+            cut = 10 if place and stream == "mixed" else None
+            for seed in range(1 + (stream in ("continual", "mixed"))):
+                given = {"stream": stream, "seed": seed, "started": place, "cut": cut}
+                make_run(tmp_path / "runs", method, accuracy, batches=1, size=4, **given)
+    path = tmp_path / "page.html"
+    path.write_text(page(Report(gather(tmp_path / "runs"))), encoding="utf-8")
+    wide = """() => [...document.querySelectorAll("html, .scroll")]
+      .filter((one) => one.scrollWidth > one.clientWidth)
+      .map((one) => one.ariaLabel || one.tagName)"""
+    browser = launch(ignore_default_args=["--hide-scrollbars"])
+    with Visit(browser, path.as_uri()) as visit:
+        assert visit.page.evaluate("document.documentElement.clientWidth") < WIDE
+        visit.page.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        visit.page.wait_for_selector(".numbers td", state="attached")
+        assert visit.page.evaluate(wide) == []
+    browser.close()
+
+
+def test_numbers_are_those_that_a_chart_shows(chromium, file):
+    """Charts by domain share their data."""
+    with Visit(chromium, file) as visit:
+        visit.draw_all()
+        visit.page.locator("#bias-by-domain-numbers summary").click()
+        heads = visit.page.locator("#bias-by-domain-numbers thead th")
+        heads.first.wait_for()
+        assert heads.all_text_contents() == ["method", "domain", "bias", "bias_std"]
 
 
 def test_a_served_page_takes_in_news_and_keeps_what_was_chosen(chromium, tmp_path):

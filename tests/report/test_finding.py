@@ -5,7 +5,7 @@ from made import make_run
 
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.entries import compare
-from holdfast.report.finding import finding, others
+from holdfast.report.finding import finding, headline, others, overall
 from holdfast.report.gather import gather
 
 
@@ -115,8 +115,9 @@ def test_without_a_host_the_best_is_compared_with_the_next(tmp_path):
     make(tmp_path, "bn", (50, 50))
     make(tmp_path, "tent", (60, 60))
     make(tmp_path, "eata", (70, 70))
-    assert finding(comparison(tmp_path)).startswith(
-        "eata is 10.0 ± 0.0 points more accurate than tent"
+    assert finding(comparison(tmp_path)) == (
+        "eata is the most accurate of 3 methods, at 70.0 ± 0.0 %: 10.0 ± 0.0 points above tent "
+        "(the next) and 20.0 ± 0.0 above bn."
     )
 
 
@@ -126,8 +127,8 @@ def test_the_best_may_be_several(tmp_path):
     make(tmp_path, "eata", (60, 50))
     said = finding(comparison(tmp_path))
     assert said == (
-        "eata and tent are equally accurate, at 55.0 %, the best of 3 methods: they differ by no "
-        "more than seeds do."
+        "eata and tent are equally accurate, at 55.0 %, the best of 3 methods, 45.0 ± 7.1 points "
+        "above bn: they differ by no more than seeds do."
     )
 
 
@@ -172,7 +173,8 @@ def test_of_many_settings_none_is_picked_by_its_result(tmp_path):
     make(tmp_path, "eata+debias(alpha=0.9)", (60, 60))
     make(tmp_path, "eata+debias(alpha=0.96)", (45, 45))
     make(tmp_path, "eata+debias(alpha=0.99)", (45, 55))
-    said = finding(comparison(tmp_path))
+    best, said = headline(comparison(tmp_path))
+    assert best.startswith("eata+debias(alpha=0.9) (picked by this result from 3 settings) is the")
     assert said == (
         "eata+debias differs from eata by −5.00 to +10.00 points of accuracy over 3 settings: "
         "better in 1 and worse in 1 of them, by more than seeds differ."
@@ -184,7 +186,7 @@ def test_the_plug_in_as_it_is_comes_before_its_settings(tmp_path):
     make(tmp_path, "eata+debias(alpha=0.9)", (70, 70))
     make(tmp_path, "eata+debias", (55, 55))
     one = comparison(tmp_path)
-    assert finding(one).startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata")
+    assert headline(one)[1].startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata")
     (other,) = others(one)
     assert other.startswith("eata+debias(alpha=0.9) is 20.0 ± 0.0 points more accurate than eata")
 
@@ -195,7 +197,7 @@ def test_every_other_plug_in_has_its_sentence(tmp_path):
     make(tmp_path, "tent", (50, 50))
     make(tmp_path, "tent+debias", (40, 40))
     one = comparison(tmp_path)
-    assert finding(one).startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata")
+    assert headline(one)[1].startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata")
     (other,) = others(one)
     assert other.startswith("tent+debias is 10.0 ± 0.0 points less accurate than tent")
 
@@ -249,3 +251,162 @@ def test_what_differences_are_held_against_is_told(tmp_path, seeds, orders, word
             make_run(tmp_path, "tent", 50 + 10 * (seed + order), **given)
             make_run(tmp_path, "eata", 65 - 10 * (seed + order), **given)
     assert finding(comparison(tmp_path)).endswith(f"they differ by no more than {words} do.")
+
+
+# The best method overall.
+
+
+def test_the_best_may_be_a_plug_in_alone(tmp_path):
+    """It is named first, with what it gains over the models that do not learn."""
+    for method, accuracies in {
+        "frozen": (30, 32.5),
+        "bn": (50, 51.25),
+        "eata": (55, 56.25),
+        "eata+debias": (60, 61.25),
+        "debias": (65, 66.25),
+    }.items():
+        make(tmp_path, method, accuracies)
+    best, plugin = headline(comparison(tmp_path))
+    assert best == (
+        "debias is the most accurate of 5 methods, at 65.6 ± 0.9 %: 5.0 ± 0.0 points above "
+        "eata+debias (the next), 15.0 ± 0.0 above bn and 34.4 ± 0.9 above frozen."
+    )
+    assert plugin.startswith("eata+debias is 5.0 ± 0.0 points more accurate than eata, ")
+
+
+def test_that_not_adapting_is_best_is_told(tmp_path):
+    for method, accuracy in {"frozen": 60, "bn": 50, "tent": 40}.items():
+        make(tmp_path, method, (accuracy,))
+    assert finding(comparison(tmp_path)).startswith(
+        "frozen (which does not adapt) is the most accurate of 3 methods, at 60.0 %: 10.0 points "
+        "above bn."
+    )
+
+
+def test_one_seed_is_told_once(tmp_path):
+    for method, accuracy in {"frozen": 40, "eata": 50, "eata+debias": 60}.items():
+        make(tmp_path, method, (accuracy,))
+    said = finding(comparison(tmp_path))
+    assert said.count("one seed") == 1
+    assert said.endswith("All of it with one seed, so chance is not ruled out.")
+
+
+def test_while_runs_go_on_the_best_is_that_of_what_has_been_seen(tmp_path):
+    make_run(tmp_path, "bn", {"fog": 40, "snow": 90, "original": 90})
+    make_run(tmp_path, "tent", {"fog": 50, "snow": 90, "original": 90})
+    make_run(tmp_path, "eata", {"fog": 60, "snow": 90, "original": 90}, cut=4)
+    assert finding(comparison(tmp_path)).startswith(
+        "So far, eata is the most accurate of 3 methods: 10.0 points above tent (the next) and "
+        "20.0 above bn"
+    )
+
+
+# Where adapting is worse than not adapting.
+
+
+def lost(path):
+    """The sentences on it."""
+    return [one for one in headline(comparison(path)) if "accurate than" in one and "not" in one]
+
+
+def test_domains_in_which_every_method_loses_are_named(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path, "frozen", {"fog": 20, "snow": 50, "original": 95}, seed=seed)
+        make_run(tmp_path, "bn", {"fog": 60, "snow": 55, "original": 90 - 2.5 * seed}, seed=seed)
+        make_run(tmp_path, "eata", {"fog": 70, "snow": 40, "original": 90}, seed=seed)
+    every, some = lost(tmp_path)
+    assert every == (
+        "On clean images (original) adapting is worse than not adapting: every method is less "
+        "accurate than frozen there, by 5.0 ± 0.0 to 6.2 ± 1.8 points."
+    )
+    assert some == (
+        "Also less accurate than frozen, which does not adapt: eata on snow (by 10.0 ± 0.0 points)."
+    )
+
+
+def test_many_domains_are_counted_and_the_worst_methods_come_first(tmp_path):
+    domains = [f"domain_{number}" for number in range(6)]
+    make_run(tmp_path, "frozen", dict.fromkeys(domains, 50))
+    make_run(tmp_path, "bn", dict.fromkeys(domains, 60))
+    for place, method in enumerate(("tent", "eata", "sar", "rdumb")):
+        accuracy = dict.fromkeys(domains, 60) | dict.fromkeys(domains[: place + 1], 45 - 5 * place)
+        make_run(tmp_path, method, accuracy)
+    (said,) = lost(tmp_path)
+    assert said == (
+        "Less accurate than frozen, which does not adapt: rdumb on 4 of 6 domains (by up to 20.0 "
+        "points), sar on domain_0, domain_1 and domain_2 (by up to 15.0 points), eata on domain_0 "
+        "and domain_1 (by up to 10.0 points), and 1 more method."
+    )
+
+
+@pytest.mark.parametrize("accuracies", [(40, 56), (50.25, 50.25)])
+def test_a_loss_that_seeds_do_not_show_or_that_is_small_is_none(tmp_path, accuracies):
+    """In one domain: −10.5 and +5.5 points, or −0.25 with each seed."""
+    for seed, accuracy in enumerate(accuracies):
+        given = {"seed": seed, "size": 100}
+        make_run(tmp_path, "frozen", {"fog": 50.5, "snow": 50}, **given)
+        make_run(tmp_path, "bn", {"fog": accuracy, "snow": 90}, **given)
+        make_run(tmp_path, "tent", {"fog": accuracy, "snow": 90}, **given)
+    assert lost(tmp_path) == []
+
+
+def test_without_the_frozen_model_bn_is_what_methods_are_held_against(tmp_path):
+    make_run(tmp_path, "bn", {"fog": 60, "snow": 60})
+    make_run(tmp_path, "tent", {"fog": 50, "snow": 80})
+    make_run(tmp_path, "eata", {"fog": 55, "snow": 80})
+    assert lost(tmp_path) == [
+        "On fog learning is worse than not learning: every method is less accurate than bn there, "
+        "by 5.0 to 10.0 points."
+    ]
+
+
+# Methods that hardly acted.
+
+
+def test_nothing_is_compared_with_a_host_that_hardly_acted(tmp_path):
+    make_run(tmp_path, "frozen", 40, batches=40)
+    make_run(tmp_path, "eata", 50, batches=40, rows={"every": 120})
+    make_run(tmp_path, "eata+debias", 60, batches=40)
+    one = comparison(tmp_path)
+    assert "than eata" not in " ".join([*headline(one), *others(one)])
+    best, idle = headline(one)
+    assert best.startswith("eata+debias is 20.0 points more accurate than frozen")
+    assert idle == "eata (1 step of 120) hardly acted: nothing is compared with it."
+
+
+def test_a_method_that_hardly_acted_is_not_the_best(tmp_path):
+    for method, accuracy in {"frozen": 40, "bn": 50, "tent": 55}.items():
+        make_run(tmp_path, method, accuracy, batches=40)
+    make_run(tmp_path, "eata", 60, batches=40, rows={"every": 60})
+    said = finding(comparison(tmp_path))
+    assert said.startswith("tent is the most accurate of 3 methods, at 55.0 %: 5.0 points above bn")
+    assert "eata (2 steps of 120) hardly acted" in said
+
+
+def test_one_that_hardly_acted_in_one_run_of_two_is_not_compared(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path, "bn", 50, seed=seed, batches=40)
+        rows = {"every": 60 if seed else 1}
+        make_run(tmp_path, "eata", 60, seed=seed, batches=40, rows=rows)
+    said = finding(comparison(tmp_path))
+    assert "eata (2 steps of 120) hardly acted" in said and "accurate than" not in said
+
+
+# Several comparisons.
+
+
+def test_the_best_of_each_of_several_is_named_once(tmp_path):
+    best = {"one": ("eata", 60), "two": ("tent", 60), "three": ("eata", 60), "four": ("eata", 50)}
+    found = {}
+    for name, (method, accuracy) in best.items():
+        for other in ("bn", "tent", "eata"):
+            make_run(tmp_path / name, other, accuracy if other == method else 50)
+        found[name] = comparison(tmp_path / name)
+    make_run(tmp_path / "five", "sar", cut=0)
+    make_run(tmp_path / "six", "eata", cut=4)
+    for name in ("five", "six"):
+        found[name] = comparison(tmp_path / name)
+    assert overall(found) == (
+        "eata is the most accurate on one, three and six (so far, no other method); tent on two; "
+        "bn, eata and tent (level) on four; nothing can be said yet on five."
+    )

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from made import make_run, retell
 
+from holdfast.bench.acting import with_steps
 from holdfast.report.gather import Gatherer, gather
 from holdfast.report.page import Report, page
 
@@ -23,7 +24,7 @@ def test_a_finished_run_has_the_figures_of_its_manifest(tmp_path):
     folder = make_run(tmp_path, analysis=True)
     gathered = gather(tmp_path)
     reading = only(gathered)
-    assert reading.figures == folder.manifest["figures"]
+    assert reading.figures == with_steps(folder.manifest["figures"], folder.manifest)
     assert reading.finished and reading.done == reading.planned == 12
     assert reading.domains == ["fog", "snow", "original"]
     assert reading.analysis["gap"].to_list() == folder.analysis["gap"].to_list()
@@ -61,7 +62,8 @@ def test_without_rows_the_manifests_figures_are_shown(tmp_path):
     folder = make_run(tmp_path)
     (folder.path / "rows.parquet").unlink()
     gathered = gather(tmp_path)
-    assert only(gathered).figures == folder.manifest["figures"]
+    figures = with_steps(folder.manifest["figures"], folder.manifest)
+    assert only(gathered).figures == figures
     assert only(gathered).recorder is None
     assert "rows cannot be read" in told(gathered)
 
@@ -72,6 +74,13 @@ def test_figures_that_are_not_those_of_the_rows_are_told(tmp_path):
     gathered = gather(tmp_path)
     assert only(gathered).figures["mean_accuracy"] == pytest.approx(60)
     assert "not those of its rows" in told(gathered)
+
+
+def test_figures_that_an_older_version_did_not_write_down_are_no_contradiction(tmp_path):
+    folder = make_run(tmp_path)
+    retell(folder, figures={k: v for k, v in folder.manifest["figures"].items() if k != "bias"})
+    gathered = gather(tmp_path)
+    assert gathered.notes == () and only(gathered).figures["bias"] is not None
 
 
 @pytest.mark.parametrize(

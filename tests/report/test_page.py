@@ -262,7 +262,7 @@ def test_random_orders_are_told_on_the_page(tmp_path):
         make_run(tmp_path, stream=f"continual(order=random,order_seed={order})", cut=6 + 6 * order)
     text = page(Report(gather(tmp_path)))
     assert "3 domains · 240 images · 2 orders" in text
-    assert "eata, seed 0, order 1" in text
+    assert "eata on glyphs-c, continual(order=random), seed 0, order 1" in text
     assert re.search(r"random orders</th><td[^>]*>0, 1<", text)
 
 
@@ -289,3 +289,74 @@ def test_a_run_without_any_row_is_a_page(tmp_path):
 def test_other_streams_have_pages_too(tmp_path, stream):
     make_run(tmp_path, stream=stream)
     assert "is 60.0 % accurate" in page(Report(gather(tmp_path)))
+
+
+# Several streams.
+
+STREAMS = ("continual", "mixed(limit=60)", "correlated(gamma=0.1)")
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    """debias is the best on two streams, on the third it hardly acted; one run goes on."""
+    path = tmp_path_factory.mktemp("several")
+    for stream in STREAMS:
+        idle = {"every": 30, "time": 0.05} if stream == "continual" else {}
+        accuracy = {"frozen": {"fog": 20, "snow": 20, "original": 95}, "bn": 50, "debias": 60}
+        for place, (method, percent) in enumerate(accuracy.items()):
+            given = {"batches": 40, "size": 10, "started": place, "stream": stream}
+            rows = idle if method == "debias" else {}
+            make_run(path, method, percent, rows=rows, **given)
+    make_run(path, "tent", 40, stream="mixed(limit=60)", batches=40, size=10, cut=30, started=4)
+    return Report(gather(path))
+
+
+def test_with_several_streams_the_headline_speaks_of_each(several):
+    text = page(several)
+    (title,) = re.findall(r"<h1>(.*?)</h1>", text)
+    best = "debias is the most accurate on mixed (so far) and correlated; bn on continual."
+    assert title == f"On glyphs-c: {best}"
+    items = re.findall(r'<li><a href="#(c\d-part)">(.*?)</a>: (.*?)</li>', text)
+    assert [name for _, name, _ in items] == ["mixed", "continual", "correlated"]
+    assert all(f'id="{part}"' in text for part, _, _ in items)
+    said = {name: sentences for _, name, sentences in items}
+    assert said["continual"].startswith("bn is 5.0 points more accurate than frozen")
+    assert "debias (4 steps of 120) hardly acted" in said["continual"]
+    assert all("on clean images (original)" in one.lower() for one in said.values())
+
+
+def test_a_run_that_goes_on_says_on_which_stream(several):
+    assert "tent on glyphs-c, mixed(limit=60), seed 0" in page(several)
+
+
+def test_a_method_that_hardly_acted_is_marked_and_what_that_means_is_said(several):
+    text = page(several)
+    rows = [row for table in Outline(text).tables for row in table["rows"] if row]
+    marked = [row[0].strip() for row in rows if "hardly acted" in row[0]]
+    # In the tables of accuracies and of figures of that stream, and of no other.
+    assert marked == ["debias hardly acted: 4 steps of 120"] * 2
+    assert text.count("Hardly acted: took fewer than 5 % of 100 or more steps") == 1
+    (box,) = re.findall(r'<label title="debias, hardly acted">.*?</label>', text)
+    assert "‡" in box and "‡ hardly acted" in text
+
+
+def test_one_stream_has_its_sentences_in_the_headline(tmp_path):
+    make_run(tmp_path, "frozen", {"fog": 20, "original": 95})
+    make_run(tmp_path, "bn", {"fog": 50, "original": 90})
+    make_run(tmp_path, "eata", {"fog": 60, "original": 90})
+    text = page(Report(gather(tmp_path)))
+    (title,) = re.findall(r"<h1>(.*?)</h1>", text)
+    assert title.startswith(
+        "eata is the most accurate of 3 methods, at 75.0\u00a0%: 5.0 points above bn"
+    )
+    assert "every method is less accurate than frozen there, by 5.0 points" in title
+    assert f"<title>holdfast: {Report(gather(tmp_path)).sentences[0]}</title>" in text
+
+
+def test_a_page_says_which_lines_coincide(tmp_path):
+    make_run(tmp_path, "bn", 50)
+    make_run(tmp_path, "tent", 50, started=1)
+    make_run(tmp_path, "eata", 70, started=2)
+    text = page(Report(gather(tmp_path)))
+    (caption,) = re.findall(r"<h4>Accuracy as images come</h4><figcaption>(.*?)</figcaption>", text)
+    assert caption.endswith("The lines of bn and tent coincide.")

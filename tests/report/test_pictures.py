@@ -48,7 +48,7 @@ def test_a_legend_shows_what_tells_methods_apart(report):
 def test_a_legend_says_what_was_chosen_with_labels(report):
     (legend,) = legends(report, "stream")
     (said,) = legend["encode"]["labels"]["update"].values()
-    assert '["tent(lr=1.0)"]' in said["signal"] and "chosen with labels" in said["signal"]
+    assert '"tent(lr=1.0)": ", chosen with labels"' in said["signal"]
 
 
 def test_a_picture_holds_its_data_and_names_the_methods_it_shows(report):
@@ -67,3 +67,17 @@ def test_a_picture_holds_its_data_and_names_the_methods_it_shows(report):
     ]
     assert all(legend["values"] == ["eata", "eata+debias"] for legend in legends)
     assert gap["title"] == "Gap to the source" and isinstance(gap["width"], int)
+
+
+def test_a_picture_says_which_lines_coincide(tmp_path):
+    make_run(tmp_path, "bn", 50)
+    make_run(tmp_path, "tent", 50, started=1)
+    report = Report(gather(tmp_path))
+    (stream, *_) = (
+        figure
+        for section in report.sections()[0]
+        for figure in section.figures
+        if figure.id == "stream"
+    )
+    title = self_contained(stream, report.labels)["title"]
+    assert title["subtitle"] == "The lines of bn and tent coincide."

@@ -10,7 +10,7 @@ from holdfast.bench.sweep import CHOSEN
 from holdfast.report.beside import beside
 from holdfast.report.entries import compare
 from holdfast.report.gather import gather
-from holdfast.report.tables import accuracy_table, alarm_lines, figures_table
+from holdfast.report.tables import accuracy_table, alarm_lines, figures_table, idle_note
 
 
 def comparison(path):
@@ -110,6 +110,35 @@ def test_chosen_with_labels_is_marked(tmp_path):
     make_run(tmp_path, "tent")
     for table in (accuracy_table(comparison(tmp_path)), figures_table(comparison(tmp_path))):
         assert {row.label: row.badges for row in table.rows} == {"eata": (CHOSEN,), "tent": ()}
+
+
+def test_one_that_hardly_acted_is_marked_and_never_the_best(tmp_path):
+    make_run(tmp_path, "bn", 40, batches=40)
+    make_run(tmp_path, "tent", 50, batches=40)
+    make_run(tmp_path, "eata", 60, batches=40, rows={"every": 60})
+    one = comparison(tmp_path)
+    for table in (accuracy_table(one), figures_table(one)):
+        marked = {row.label: row.badges for row in table.rows}
+        assert marked == {"bn": (), "tent": (), "eata": ("hardly acted: 2 steps of 120",)}
+    marks = {label: cell.mark for label, cell in column(accuracy_table(one), "fog").items()}
+    assert marks == {"bn": "second", "tent": "best", "eata": ""}
+    assert column(figures_table(one), "steps %")["eata"].text == "1.7"
+    # What never learns has no steps to take.
+    assert column(figures_table(one), "steps %")["bn"].text == "–"
+    assert idle_note(one).startswith("Hardly acted: took fewer than 5 % of 100 or more steps")
+
+
+def test_a_table_that_is_too_wide_is_folded(tmp_path):
+    make_run(tmp_path, "eata", {f"domain_{number}": 50 for number in range(40)})
+    table = accuracy_table(comparison(tmp_path), means_first=True)
+    folded = table.fold(lambda signs: signs + 2, room=100)
+    assert len(folded) > 1
+    assert all(sum(signs + 2 for signs in one.signs()) <= 100 for one in folded)
+    columns = [column for one in folded for column in one.columns]
+    cells = [cell for one in folded for cell in one.rows[0].cells]
+    assert (tuple(columns), tuple(cells)) == (table.columns, table.rows[0].cells)
+    assert [one.caption.endswith(", continued") for one in folded][:2] == [False, True]
+    assert table.fold(lambda signs: signs + 2, room=10_000) == [table]
 
 
 def test_an_alarm_is_told(tmp_path):

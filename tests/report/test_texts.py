@@ -18,7 +18,8 @@ def test_markdown_has_the_numbers_and_marks(report):
     assert cells[1] == f"**{entry.mean('accuracy/fog'):.2f}**"
     mean, std = entry.mean("mean_accuracy"), entry.std("mean_accuracy")
     assert cells[4] == f"**{mean:.2f} ± {std:.2f}**"
-    assert text.startswith(f"# {report.headline}".replace("_", r"\_"))
+    first, *rest = report.sentences
+    assert text.startswith(f"# {first}\n\n{' '.join(rest)}\n\n## ")
 
 
 def test_every_markdown_row_has_all_columns(report):

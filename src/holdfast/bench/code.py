@@ -25,7 +25,7 @@ ASIDE = {
     *(f"bench/{name}.py" for name in ("__init__", "cli", "paper_cli", "sweep_cli", "code")),
     *(
         f"bench/{name}.py"
-        for name in ("blocks", "board", "layout", "names", "preview", "roster", "table")
+        for name in ("acting", "blocks", "board", "layout", "names", "preview", "roster", "table")
     ),
     *(
         f"bench/{name}.py"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from holdfast.bench.acting import idle_notes
 from holdfast.bench.blocks import Block, Heading, Sheet
 from holdfast.bench.comparable import TOLERANCE
 from holdfast.bench.experiments import Experiment, experiments
@@ -30,7 +31,7 @@ def lay_out(answer: Answer) -> list[Block]:
         found.append(_sheet(grid, experiment.rows, beside))
         papers = grid.published_changes if beside else ()
         found += _changes("Change over the host", grid, experiment.rows, grid.changes, papers)
-    found += [*_verdicts(answer), *_comparison(answer, beside)]
+    found += [*idle_notes(answer.idle), *_verdicts(answer), *_comparison(answer, beside)]
     if experiment.finding:
         found.append(f"The paper finds, on {experiment.benchmark.data}: {experiment.finding}")
     if any("Ours" in line.label for line in experiment.lines):
@@ -54,7 +55,7 @@ def _sheet(grid: Grid, rows: str, beside: bool) -> Sheet:
     published = {row.label: row for row in grid.published} if beside else {}
     found = []
     for row in grid.rows:
-        found.append(_texts(grid, grid.columns, row.label, row))
+        found.append(_texts(grid, grid.columns, row.marked, row))
         if row.label in published:
             found.append(_texts(grid, grid.columns, "  published", published[row.label]))
     return Sheet(grid.measure.title, (rows, *map(short, grid.columns)), tuple(found))
@@ -105,7 +106,7 @@ def _changes(
         cells = {} if paper is None else paper.cells
         found.append(
             (
-                f"{_named(change.label, rows)} − {change.host}",
+                f"{_named(change.label, rows)} − {change.host} {change.mark}".rstrip(),
                 *(_number(grid, name, change.cells.get(name), "+") for name in here),
                 *([_count(change)] if counted else []),
                 *(_number(grid, name, cells.get(name), "+") for name in there),
@@ -143,7 +144,7 @@ def _verdicts(answer: Answer) -> Iterator[str]:
         if changes:
             yield _helped(grid, changes, rows)
         if rows != "method":
-            yield from _best(grid, {change.host for change in changes}, rows)
+            yield from _best(grid, {change.host for change in grid.changes}, rows)
 
 
 def _helped(grid: Grid, changes: Sequence[Change], rows: str) -> str:
@@ -171,7 +172,11 @@ def _best(grid: Grid, hosts: set[str], what: str) -> Iterator[str]:
         return f"{', '.join(label for label, text in known.items() if text == top)} ({top})"
 
     ours, papers = (
-        [row for row in rows if row.label not in hosts and SIXTEEN in row.cells]
+        [
+            row
+            for row in rows
+            if row.label not in hosts and SIXTEEN in row.cells and SIXTEEN not in row.idle
+        ]
         for rows in (grid.rows, grid.published)
     )
     if ours:

@@ -23,8 +23,9 @@ SHORT = {
 
 
 def short(domain: str) -> str:
-    """`gauss` for gaussian_noise; any other name as it is."""
-    return SHORT.get(domain, domain)
+    """`gauss` for gaussian_noise, also with a severity, as in gauss@3; any other name as it is."""
+    name, at, severity = domain.partition("@")
+    return SHORT.get(name, name) + at + severity
 
 
 def distinct(named: Sequence[tuple[str, str]]) -> list[str]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from holdfast.bench.acting import MARK
 from holdfast.bench.comparable import (
     CONTROL,
     differences,
@@ -26,6 +27,7 @@ from holdfast.bench.experiments import Experiment, Line
 from holdfast.bench.measures import MEASURES, SIXTEEN, Finished, Measure
 from holdfast.bench.plan import Run
 from holdfast.bench.published import PublishedFigure
+from holdfast.bench.results import Result
 from holdfast.bench.store import RunFolder
 from holdfast.spec import PRESETS, compose
 from holdfast.words import listed
@@ -128,11 +130,19 @@ class Row:
     cells: Mapping[str, Number]
     host: str | None = None
     """The label of the row that this one adds a plug-in to."""
+    idle: frozenset[str] = frozenset()
+    """The columns in which its method hardly acted."""
+
+    @property
+    def marked(self) -> str:
+        """Its label, marked where the method hardly acted."""
+        return f"{self.label} {MARK}" if self.idle else self.label
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a plug-in adds to its host's numbers, as they come out: negative where it takes."""
+    """What a plug-in adds to its host's numbers, as they come out: negative where it takes. What
+    differs from a host that hardly acted is no change."""
 
     label: str
     host: str
@@ -140,6 +150,8 @@ class Change:
     higher: int
     of: int
     """In how many of the columns that are no summary the number is higher."""
+    mark: str = ""
+    """Where one of the two hardly acted."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +179,13 @@ class Grid:
             host = by_label.get(row.host or "")
             if host is None:
                 continue
-            both = [name for name in self.columns if name in row.cells and name in host.cells]
+            acted = (name for name in self.columns if name not in row.idle | host.idle)
+            both = [name for name in acted if name in row.cells and name in host.cells]
             cells = {name: row.cells[name].minus(host.cells[name]) for name in both}
             details = [cells[name] for name in both if name not in self.summary]
             higher = sum(one.value > 0 for one in details)
-            found.append(Change(row.label, host.label, cells, higher, len(details)))
+            mark = MARK if row.idle | host.idle else ""
+            found.append(Change(row.label, host.label, cells, higher, len(details), mark))
         return tuple(found)
 
 
@@ -187,6 +201,8 @@ class Answer:
     """What keeps our numbers from standing beside the paper's; empty: nothing."""
     missing: tuple[str, ...]
     """Lines that have no finished run."""
+    idle: Mapping[str, str] = field(default_factory=dict)
+    """By line whose method hardly acted: `1 step of 128`."""
 
     @property
     def has_published(self) -> bool:
@@ -208,7 +224,17 @@ def evaluate(experiment: Experiment, found: Mapping[Line, Sequence[RunFolder]]) 
         _facts(experiment, [one for line in present for one in finished[line]]),
         differences(experiment, [*control, *(one for line in compared for one in finished[line])]),
         tuple(line.label for line in experiment.lines if line not in present),
+        {
+            line.label + ("" if line.batch is None else f" at batch size {line.batch}"): steps
+            for line in present
+            if (steps := _idle(finished[line]))
+        },
     )
+
+
+def _idle(runs: Iterable[Finished]) -> str:
+    """`1 step of 128`, of the runs in which the method hardly acted; empty where it did."""
+    return Result(tuple(one.folder for one in runs)).idle
 
 
 def _grid(
@@ -217,6 +243,7 @@ def _grid(
     ours: dict[str, dict[str, Number]] = {}
     printed: dict[str, dict[str, Number]] = {}
     hosts: dict[str, str | None] = {}
+    idle: dict[str, set[str]] = {}
     columns: dict[str, None] = {}
     for line in experiment.lines:
         host = experiment.host_of(line)
@@ -224,6 +251,8 @@ def _grid(
         read = [measure.read(one) for one in finished.get(line, ())]
         for name in dict.fromkeys(name for one in read for name in one):
             columns.setdefault(_column(name, line))
+            if _idle(finished[line]):
+                idle.setdefault(line.label, set()).add(_column(name, line))
             number = Number.over([one.get(name, math.nan) for one in read])
             if number is not None:
                 ours.setdefault(line.label, {})[_column(name, line)] = number
@@ -234,7 +263,10 @@ def _grid(
         measure,
         known,
         known if any(line.batch for line in experiment.lines) else measure.summary,
-        tuple(Row(label, ours.get(label, {}), host) for label, host in hosts.items()),
+        tuple(
+            Row(label, ours.get(label, {}), host, frozenset(idle.get(label, ())))
+            for label, host in hosts.items()
+        ),
         tuple(Row(label, cells, hosts[label]) for label, cells in printed.items()),
     )
 

@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench.acting import MARK, hardly_acts, steps_taken, with_steps
 from holdfast.bench.code import code_hashes
+from holdfast.bench.metrics import Figures
 from holdfast.bench.plan import ELSEWHERE, Run
 from holdfast.bench.store import RunFolder
 from holdfast.spec import find_loaded, parse
@@ -28,9 +30,24 @@ class Result:
     def manifests(self) -> tuple[dict[str, Any], ...]:
         return tuple(folder.manifest for folder in self.folders)
 
+    @cached_property
+    def figures(self) -> tuple[Figures, ...]:
+        """Of each seed's run; names as in `Recorder.summary`."""
+        return tuple(with_steps(one["figures"], one) for one in self.manifests)
+
     @property
     def title(self) -> str:
         return str(self.manifests[0]["title"])
+
+    @property
+    def idle(self) -> str:
+        """`1 step of 128`, of the runs in which the method hardly acted; empty where it did."""
+        runs = [one for one in self.figures if hardly_acts(one)]
+        return steps_taken(runs) if runs else ""
+
+    def marked(self, name: str) -> str:
+        """A name for it, marked where the method hardly acted."""
+        return f"{name} {MARK}" if self.idle else name
 
     @property
     def run(self) -> Run:
@@ -45,12 +62,12 @@ class Result:
     def domains(self) -> list[str]:
         """In the order in which they came."""
         prefix = "accuracy/"
-        names = self.manifests[0]["figures"]
+        names = self.figures[0]
         return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
 
     def values(self, figure: str) -> list[float]:
-        """A figure of each seed's run, where it is known; names as in `Recorder.summary`."""
-        found = (manifest["figures"].get(figure) for manifest in self.manifests)
+        """A figure of each seed's run, where it is known."""
+        found = (figures.get(figure) for figures in self.figures)
         return [float(value) for value in found if value is not None]
 
     def mean(self, figure: str) -> float:

@@ -165,6 +165,7 @@ def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
     rates, which is the method's own and which the best."""
     from rich.text import Text
 
+    from holdfast.bench.acting import idle_notes
     from holdfast.bench.results import Result
     from holdfast.bench.sweep import CHOSEN
     from holdfast.bench.table import figure, means_of
@@ -186,21 +187,23 @@ def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
     for place, one in results.items():
         which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
         table.add_row(
-            *map(Text, place),
+            *map(Text, (one.marked(place[0]), *place[1:])),
             *([", ".join(which)] if best else []),
             str(len(one.folders)),
             *(figure(one, name) for name in means),
             *(figure(one, name, 100, 1) for name in ("ece_15", "bias")),
         )
+    idle = {" ".join(place): one.idle for place, one in results.items()}
+    table.caption, table.caption_justify = " ".join(idle_notes(idle)) or None, "left"
     return table
 
 
 def _best(results: Mapping[Place, Result], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
-    """Of the places that differ in the learning rate alone, the best ones; the default, if none
-    is better."""
+    """Of the places that differ in the learning rate alone, the best ones at which the method
+    acted; the default, if none is better."""
     rivals: dict[Place, list[Place]] = {}
     for place, one in results.items():
-        if one.values("mean_accuracy"):
+        if one.values("mean_accuracy") and not one.idle:
             rivals.setdefault(place[:rate] + place[rate + 1 :], []).append(place)
     scores = {p: (one.mean("mean_accuracy"), not chosen[p]) for p, one in results.items()}
     return {max(each, key=scores.__getitem__) for each in rivals.values()}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from holdfast.bench.acting import idle_notes
 from holdfast.bench.blocks import Block, Heading, Sheet
 from holdfast.bench.names import distinct, short
 from holdfast.bench.results import Result, group, spread
@@ -18,24 +19,31 @@ from holdfast.data.layouts import CLEAN
 def results_blocks(folders: Iterable[RunFolder]) -> list[Block]:
     """Accuracy by domain, and a line of figures for each method."""
     results = group(folders)
-    return [Heading(_heading(results)), domains_sheet(results), figures_sheet(results)]
+    return [
+        Heading(_heading(results)),
+        domains_sheet(results),
+        figures_sheet(results),
+        *idle_notes({one.title: one.idle for one in results}),
+    ]
 
 
 def domains_sheet(results: Sequence[Result]) -> Sheet:
     """Methods × domains, as in the paper, the best in bold."""
     domains = list(dict.fromkeys(name for one in results for name in one.domains))
+    acted = [not one.idle for one in results]
     scores = ([one.accuracy(name) for one in results] for name in domains)
-    cells = zip(*map(emphasised, scores), strict=True)
+    cells = zip(*(emphasised(each, acted) for each in scores), strict=True)
     rows = tuple((name, *row) for name, row in zip(_names(results), cells, strict=True))
     return Sheet("Accuracy by domain, %", ("method", *map(short, domains)), rows)
 
 
-def emphasised(scores: Sequence[float]) -> list[Text]:
-    """Scores in %, the best one in bold."""
-    best = max((score for score in scores if not math.isnan(score)), default=math.nan)
+def emphasised(scores: Sequence[float], acted: Sequence[bool]) -> list[Text]:
+    """Scores in %, the best one of the methods that acted in bold."""
+    pairs = list(zip(scores, acted, strict=True))
+    best = max((score for score, did in pairs if did and not math.isnan(score)), default=math.nan)
     return [
-        Text("–" if math.isnan(score) else f"{score:.2f}", "bold" if score == best else "")
-        for score in scores
+        Text("–" if math.isnan(score) else f"{score:.2f}", "bold" if did and score == best else "")
+        for score, did in pairs
     ]
 
 
@@ -61,7 +69,8 @@ def figures_sheet(results: Sequence[Result]) -> Sheet:
 
 
 def _names(results: Sequence[Result]) -> list[str]:
-    return distinct([(one.title, one.manifests[0]["run"]["method"]) for one in results])
+    names = distinct([(one.title, one.manifests[0]["run"]["method"]) for one in results])
+    return [one.marked(name) for one, name in zip(results, names, strict=True)]
 
 
 def means_of(results: Iterable[Result]) -> dict[str, str]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import altair as alt
 
-from holdfast.bench.sweep import CHOSEN as LABELLED
 from holdfast.report.palette import look
 
 Spec: TypeAlias = dict[str, Any]
@@ -33,8 +32,8 @@ class Charts:
     labels: tuple[str, ...]
     legend: bool = False
     """For pictures; the page has a legend of its own for all charts."""
-    chosen: frozenset[str] = frozenset()
-    """Of the labels those whose learning rate was chosen with the stream's, as a legend says."""
+    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By label, what a legend says of it."""
     check: bool = False
     """Whether Altair holds every part against its schema."""
 
@@ -139,13 +138,13 @@ class Charts:
             return None
         # A dash shows on a line alone, and would fray the outline of a point.
         line: Spec = {"symbolType": "stroke", "symbolSize": LEGEND_LINE**2} if lines else {}
-        chosen = json.dumps(sorted(self.chosen))
+        remarks = json.dumps({name: ", ".join(["", *each]) for name, each in self.remarks.items()})
         return alt.Legend(
             title=None,
             orient="bottom",
             columns=3 if max(map(len, self.labels), default=0) < 24 else 1,
             labelLimit=500,
-            labelExpr=f"datum.label + (indexof({chosen}, datum.label) < 0 ? '' : ', {LABELLED}')",
+            labelExpr=f"datum.label + ({remarks}[datum.label] || '')",
             **line,
         )
 

@@ -52,6 +52,9 @@ class Report:
         content = Content(gathered)
         write(self.out, page(content))
         print(content.headline)
+        if len(content.findings) > 1:
+            for name, sentences in content.findings.items():
+                print(f"{name}: {' '.join(sentences)}")
         for note in gathered.notes:
             print(f"Note: {note.path}: {note.text}")
         print(f"Page: {self.out}")

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench.acting import IDLE, hardly_acts, steps_taken
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.reading import Reading
 
@@ -25,6 +26,8 @@ ASIDE |= {"batch", "limit", "domains"}
 _REPEATED = re.compile(r"\b(?:batch|order_seed)=\d+,?")
 # One batch in twenty that takes this many times the median tells of other programs at work.
 STEADY = 1.5
+# Methods that all others are held against, and what they do not do.
+BASELINES = {"frozen": "adapt", "bn": "learn"}
 _OPEN = re.compile(r",?\(\)|,(?=\))")
 
 
@@ -58,6 +61,17 @@ class Entry:
     def chosen(self) -> bool:
         """Whether a setting of it was chosen with the stream's labels."""
         return any(CHOSEN in one.tags for one in self.readings)
+
+    @cached_property
+    def idle(self) -> str:
+        """`1 step of 128`, of the runs in which the method hardly acted; empty where it did."""
+        runs = [one.figures for one in self.readings if hardly_acts(one.figures)]
+        return steps_taken(runs) if runs else ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a legend says of it."""
+        return (CHOSEN,) * self.chosen + (IDLE,) * bool(self.idle)
 
     @cached_property
     def domains(self) -> list[str]:
@@ -165,6 +179,12 @@ class Comparison:
         wanted = [canonical(part) for part in entry.parts[:-1]]
         same = [one for one in alike if [canonical(part) for part in one.parts] == wanted]
         found = same or alike
+        return found[0] if len(found) == 1 else None
+
+    def baseline(self, name: str, entry: Entry) -> Entry | None:
+        """The entry of that method: under the same conditions if it is there, else the only one."""
+        others = [one for one in self.entries if one.names == (name,)]
+        found = [one for one in others if _alike(one, entry)] or others
         return found[0] if len(found) == 1 else None
 
 
@@ -306,6 +326,17 @@ def _titles(made: Sequence[Comparison]) -> list[str]:
         if name not in names and len({each.get(name) for each in known}) > 1:
             names.append(name)
     return [", ".join(each[key] for key in names if key in each) for each in known]
+
+
+def apart(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Comparison]]:
+    """What their titles share, and each by the rest of its title, or of that by the kind of stream
+    where it is enough."""
+    titles = [one.title.split(", ") for one in comparisons]
+    shared = [part for part in titles[0] if all(part in title for title in titles)]
+    rests = [", ".join(part for part in title if part not in shared) for title in titles]
+    kinds = [rest.partition("(")[0] for rest in rests]
+    names = kinds if len({*kinds}) == len(kinds) else rests
+    return ", ".join(shared), dict(zip(names, comparisons, strict=True))
 
 
 def _alike(one: Entry, other: Entry) -> bool:

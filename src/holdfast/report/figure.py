@@ -20,6 +20,8 @@ class Figure:
     tables: dict[str, pl.DataFrame]
     size: str = "half"
     """half, wide or small."""
+    note: str = ""
+    """What cannot be seen in it."""
 
 
 @dataclass(frozen=True)

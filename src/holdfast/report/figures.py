@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import altair as alt
 import polars as pl
 from altair.utils.schemapi import debug_mode
 
+from holdfast.bench.acting import IDLE
 from holdfast.bench.names import short
 from holdfast.bench.seen import MIXED
 from holdfast.report import tidy
 from holdfast.report.charts import HEIGHT, SMALL_HEIGHT, WIDE_HEIGHT, Charts, Spec
+from holdfast.report.coincide import coincidence
 from holdfast.report.entries import Comparison, over
 from holdfast.report.features import feature_figures
 from holdfast.report.figure import Figure, Section
@@ -80,9 +82,14 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
     # Altair's checks of every part against its schema take most of the time; a test has them on.
     with debug_mode(charts.check):
         found = [
-            Section(title, about, tuple(make()), prefix + name) for name, title, about, make in plan
+            Section(title, about, tuple(map(_noted, make())), prefix + name)
+            for name, title, about, make in plan
         ]
     return [one for one in found if one.figures]
+
+
+def _noted(figure: Figure) -> Figure:
+    return replace(figure, note=coincidence(figure))
 
 
 @dataclass(frozen=True)
@@ -120,10 +127,13 @@ class _Drawn:
             height=WIDE_HEIGHT,
         )
         crossed = " A cross marks a collapse alarm." if alarmed else ""
+        on_top = " Where lines meet, that of the method later in the legend is on top."
+        if len(self.comparison.entries) < 2:
+            on_top = ""
         yield Figure(
             name,
             "Accuracy as images come",
-            f"Each point is of a few batches{self._placed(table, borders)}.{crossed}",
+            f"Each point is of a few batches{self._placed(table, borders)}.{crossed}{on_top}",
             spec,
             tables,
             "wide",
@@ -303,8 +313,10 @@ class _Drawn:
     def sweeps(self) -> Iterator[Figure]:
         for place, axis in enumerate(sweeps(self.comparison)):
             name = f"{self.prefix}sweep-{place}"
-            has_host = axis.table["host_mean"].drop_nulls().len() > 0
-            host = " The dashed line is the host alone." if has_host else ""
+            hosts = set(axis.table.drop_nulls("host_mean")["host"])
+            idle = any(one.idle for one in self.comparison.entries if one.label in hosts)
+            acted = f", which {IDLE}" if idle else ""
+            host = f" The dashed line is the host alone{acted}." if hosts else ""
             rate = " Which is best is known from labels alone." if axis.is_rate else ""
             yield Figure(
                 name,

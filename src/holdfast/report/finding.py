@@ -1,120 +1,176 @@
-"""What the runs show, in one plain sentence, as it comes out."""
+"""What the runs show, in plain sentences, as it comes out.
+
+headline(comparison)   which method is best, what a plug-in adds to its host, and where adapting is
+                       worse than not adapting
+others(comparison)     the same of every other plug-in
+overall(comparisons)   the best method of each of several comparisons
+"""
 
 from __future__ import annotations
 
-import json
 import math
-import statistics
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import iadd
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
-from holdfast.bench.metrics import Tally
 from holdfast.bench.sweep import CHOSEN
-from holdfast.report.entries import Comparison, Entry, over
-from holdfast.report.reading import Reading
+from holdfast.report.differences import ONE_SEED, Difference, Pair
+from holdfast.report.entries import BASELINES, Comparison, Entry, over
+from holdfast.report.losses import losses
 from holdfast.words import enumerated
 
-_Read: TypeAlias = Callable[[Reading], float]
 
-# Less than the clock can tell, in shares of the time.
-CLOCK = 0.01
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Of one figure between two methods, over seeds that both have if there are such."""
-
-    value: float
-    spread: float
-    """Standard deviation over seeds; NaN with one seed."""
-    seeds: int
-    least: float = 0.0
-    """What is smaller than this is none, with any number of seeds."""
-
-    @property
-    def is_known(self) -> bool:
-        return math.isfinite(self.value)
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether the runs show one: it is larger than what another seed changes."""
-        return abs(self.value) > max(self.least, 0.0 if math.isnan(self.spread) else self.spread)
-
-    @property
-    def text(self) -> str:
-        digits = 1 if abs(self.value) >= 1 else 2
-        spread = "" if math.isnan(self.spread) else f" ± {self.spread:.{digits}f}"
-        return f"{abs(self.value):.{digits}f}{spread}"
+def headline(comparison: Comparison) -> list[str]:
+    """Sentences, the most important first."""
+    entries, idle = _told(comparison), _idle(comparison)
+    if not entries:
+        return idle or ["No batch of these runs has been written down yet."]
+    plugins = _of_plugins(comparison)[:1]
+    told_by_plugin = len(entries) == 2 and plugins
+    best = [] if told_by_plugin else [_best(comparison)]
+    return [*_said_once([*best, *plugins, *losses(comparison, entries)]), *idle]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two entries over the domains that both have seen as far as each other."""
+def finding(comparison: Comparison) -> str:
+    return " ".join(headline(comparison))
 
-    entry: Entry
-    other: Entry
-    timed: bool = True
-    """Whether their times can be compared."""
 
-    @cached_property
-    def domains(self) -> list[str]:
-        def images(one: Entry, name: str) -> set[float]:
-            return {reading.figure(f"images/{name}") for reading in one.readings}
+def others(comparison: Comparison) -> list[str]:
+    """The same of every other plug-in and its host."""
+    return _of_plugins(comparison)[1:]
 
-        both = [name for name in self.entry.domains if name in self.other.domains]
-        return [name for name in both if images(self.entry, name) == images(self.other, name)]
 
-    @property
-    def is_whole(self) -> bool:
-        return self.entry.domains == self.domains and self.other.domains == self.domains
+def overall(comparisons: Mapping[str, Comparison]) -> str:
+    """The best method of each, by name: `debias is the most accurate on continual and mixed;
+    eata+debias on gradual.`"""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, one in comparisons.items():
+        best, entries = _leaders(one), _told(one)
+        so_far = [] if all(entry.finished for entry in entries) else ["so far"]
+        remarks = so_far + ["no other method"] * (len(entries) == 1)
+        where = f"{name} ({', '.join(remarks)})" if remarks else name
+        found.setdefault(tuple(entry.label for entry in best), []).append(where)
+    unknown = found.pop((), [])
+    parts: list[str] = []
+    for labels, names in found.items():
+        level = " (level)" if len(labels) > 1 else ""
+        verb = "" if parts else f" {'are' if level else 'is'} the most accurate"
+        parts.append(f"{enumerated(labels)}{level}{verb} on {enumerated(names)}")
+    if unknown:
+        parts.append(f"nothing can be said yet on {enumerated(unknown)}")
+    return f"{'; '.join(parts)}."
 
-    def accuracy(self) -> Difference:
-        """In points, of the mean over domains."""
 
-        def mean(one: Reading) -> float:
-            found = [one.figure(f"accuracy/{name}") for name in self.domains]
-            return statistics.fmean(found) if found else math.nan
+def _told(comparison: Comparison) -> list[Entry]:
+    """Those that can be compared: they have figures, and acted."""
+    return [one for one in comparison.entries if one.values("mean_accuracy") and not one.idle]
 
-        ours, theirs = self._by_seed(mean)
-        return _difference(ours, theirs, least=0.005)
 
-    def calibration(self) -> Difference:
-        """In points of the expected calibration error."""
+def _idle(comparison: Comparison) -> list[str]:
+    found = [f"{one.label} ({one.idle})" for one in comparison.entries if one.idle]
+    whom = "it" if len(found) == 1 else "them"
+    return [f"{enumerated(found)} hardly acted: nothing is compared with {whom}."] if found else []
 
-        def ece(one: Reading) -> float:
-            if self.is_whole:
-                return 100 * one.figure("ece_15")
-            tallies = [_copy(one, name) for name in self.domains]
-            known = [tally for tally in tallies if tally is not None]
-            return 100 * reduce(iadd, known[1:], known[0]).ece() if known else math.nan
 
-        ours, theirs = self._by_seed(ece)
-        return _difference(ours, theirs, least=0.05)
+def _said_once(sentences: list[str]) -> list[str]:
+    """What holds of every sentence is said at the end."""
+    if len(sentences) < 2 or not all(ONE_SEED in one for one in sentences):
+        return sentences
+    bare = [one.replace(ONE_SEED, "") for one in sentences]
+    return [*bare, f"All of it{ONE_SEED.removeprefix(',')}."]
 
-    def time(self) -> Difference:
-        """In % of the other's time, of the median of a batch; unknown on different machines, and
-        where other runs or programs disturbed it."""
-        steady = self.timed and self.entry.steady and self.other.steady
-        if not steady or _machine(self.entry) != _machine(self.other):
-            return Difference(math.nan, math.nan, 0)
-        ours, theirs = self._by_seed(lambda one: one.figure("time_median"))
-        whole = statistics.fmean(theirs.values()) / 100 if theirs else math.nan
-        return _difference(
-            {seed: value / whole for seed, value in ours.items()},
-            {seed: value / whole for seed, value in theirs.items()},
-            # Runs come one after the other, so that the machine's moods differ between them.
-            least=100 * max(CLOCK, self.entry.unevenness, self.other.unevenness),
-        )
 
-    def _by_seed(self, figure: _Read) -> tuple[dict[str, float], dict[str, float]]:
-        found = []
-        for one in (self.entry, self.other):
-            values = {f"{each.seed} {each.stream}": figure(each) for each in one.readings}
-            found.append({seed: value for seed, value in values.items() if math.isfinite(value)})
-        return found[0], found[1]
+# The best method.
+
+
+def _leaders(comparison: Comparison) -> list[Entry]:
+    """The most accurate method, and those that seeds do not tell from it."""
+    ranked = sorted(_told(comparison), key=lambda one: -one.mean("mean_accuracy"))
+    if not ranked:
+        return []
+    first = ranked[0]
+    for one in ranked:  # over the domains that both have seen while they go on
+        if Pair(one, first).accuracy().value > 0:
+            first = one
+    found = [(one, Pair(first, one).accuracy()) for one in ranked if one is not first]
+    return [first, *(one for one, by in found if by.is_known and not by.is_shown)]
+
+
+def _best(comparison: Comparison) -> str:
+    entries, leaders = _told(comparison), _leaders(comparison)
+    first = leaders[0]
+    if len(entries) == 1:
+        return _alone(first)
+    if len(entries) == 2 and len(leaders) == 1:
+        (other,) = (one for one in entries if one is not first)
+        return sentence(Pair(first, other, not comparison.disturbed))
+    rest = [Pair(first, one) for one in entries if one not in leaders]
+    behind = [pair for pair in rest if pair.accuracy().value > 0]
+    gains = _gains(comparison, first, behind)
+    if len(leaders) > 1:
+        return _level(leaders, len(entries), gains)
+    whole = all(pair.is_whole for pair in rest) and all(one.finished for one in entries)
+    at = f", at {_percent(first)}" if whole else ""
+    by = f": {gains}" if gains else ""
+    seeds = ONE_SEED if any(pair.accuracy().seeds < 2 for pair in behind) else ""
+    name = first.label + _remarks(first, entries)
+    so_far = "" if whole else "So far, "
+    return f"{so_far}{name} is the most accurate of {len(entries)} methods{at}{by}{seeds}."
+
+
+def _gains(comparison: Comparison, first: Entry, behind: Sequence[Pair]) -> str:
+    """`1.2 points above eata (the next), 2.5 above bn and 26.2 above frozen`; a host has a sentence
+    of its own."""
+    bases = [comparison.baseline(name, first) for name in BASELINES]
+    host, words = comparison.host_of(first), list[str]()
+    for place, pair in enumerate(sorted(behind, key=lambda pair: pair.accuracy().value)):
+        if pair.other in bases or (place == 0 and pair.other is not host):
+            points = "" if words else " points"
+            following = "" if place or pair.other in bases else " (the next)"
+            words.append(f"{pair.accuracy().text}{points} above {pair.other.label}{following}")
+    return enumerated(words) if words else ""
+
+
+def _remarks(first: Entry, entries: Sequence[Entry]) -> str:
+    """What kind of method it is, and how it was found where labels had a say in it."""
+    base = BASELINES.get("+".join(first.names))
+    notes = [f"which does not {base}"] if base else []
+    notes += [f"its learning rate {CHOSEN}"] if first.chosen else []
+    settings = sum(one.names == first.names for one in entries)
+    if settings > 1:
+        notes.append(f"picked by this result from {settings} settings")
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _percent(entry: Entry) -> str:
+    std = entry.std("mean_accuracy")
+    return f"{entry.mean('mean_accuracy'):.1f}{'' if math.isnan(std) else f' ± {std:.1f}'} %"
+
+
+def _alone(entry: Entry) -> str:
+    many = len(entry.domains)
+    over_all = f" on average over {many} domains" if many > 1 else ""
+    ece = entry.mean("ece_15")
+    error = "" if math.isnan(ece) else f", with a calibration error of {100 * ece:.1f} %"
+    so_far = "" if entry.finished else "So far, "
+    seed = "" if len(entry.values("mean_accuracy")) > 1 else " (one seed)"
+    rate = f", its learning rate {CHOSEN}" if entry.chosen else ""
+    return f"{so_far}{entry.label} is {_percent(entry)} accurate{over_all}{error}{rate}{seed}."
+
+
+def _level(best: list[Entry], of: int, gains: str) -> str:
+    names = enumerated([one.label for one in best])
+    through = all(one.finished for one in best)
+    # Of runs that go on, means are over domains of which some have seen more.
+    at = f", at {best[0].mean('mean_accuracy'):.1f} %" if through else ""
+    rest = f", the best of {of} methods" if of > len(best) else ""
+    gained = f", {gains}" if gains else ""
+    seeds = min(len(one.values("mean_accuracy")) for one in best)
+    why = f"they differ by no more than {over(best)} do" if seeds > 1 else "one seed tells no more"
+    rates = _chosen_among([one.chosen for one in best])
+    so_far = "" if through else "So far, "
+    return f"{so_far}{names}{rates} are equally accurate{at}{rest}{gained}: {why}."
+
+
+# One method against another.
 
 
 def sentence(pair: Pair) -> str:
@@ -130,7 +186,7 @@ def sentence(pair: Pair) -> str:
         parts.append(_time(time))
     parts += _chosen_of(pair)
     so_far = "" if pair.is_whole and pair.entry.finished and pair.other.finished else "So far, "
-    seeds = ", with one seed, so chance is not ruled out" if accuracy.seeds < 2 else ""
+    seeds = ONE_SEED if accuracy.seeds < 2 else ""
     return f"{so_far}{', '.join(parts)}{seeds}."
 
 
@@ -169,37 +225,7 @@ def _chosen_of(pair: Pair) -> list[str]:
     return [f"{whose} {CHOSEN}"] if whose else []
 
 
-# Which of many things to say first.
-
-
-def finding(comparison: Comparison) -> str:
-    """The one sentence: on a plug-in and its host, where both were run; else on the best method
-    and the next; else on the only one."""
-    entries = _told(comparison)
-    if not entries:
-        return "No batch of these runs has been written down yet."
-    said = _of_plugins(comparison)
-    if said:
-        return said[0]
-    ranked = sorted(entries, key=lambda one: -one.mean("mean_accuracy"))
-    if len(ranked) == 1:
-        return _alone(ranked[0])
-    pair = Pair(ranked[0], ranked[1], not comparison.disturbed)
-    if pair.accuracy().value < 0:  # over the domains that both have seen while they go on
-        pair = replace(pair, entry=pair.other, other=pair.entry)
-    if not pair.accuracy().is_known or pair.accuracy().is_shown:
-        return sentence(pair)
-    level = [one for one in ranked[1:] if not Pair(ranked[0], one).accuracy().is_shown]
-    return _level([ranked[0], *level], len(ranked))
-
-
-def others(comparison: Comparison) -> list[str]:
-    """The same of every other plug-in and its host."""
-    return _of_plugins(comparison)[1:]
-
-
-def _told(comparison: Comparison) -> list[Entry]:
-    return [one for one in comparison.entries if one.values("mean_accuracy")]
+# Plug-ins and their hosts.
 
 
 def _of_plugins(comparison: Comparison) -> list[str]:
@@ -211,7 +237,7 @@ def _of_plugins(comparison: Comparison) -> list[str]:
     found: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
     for one in _told(comparison):
         host = comparison.host_of(one)
-        if host is not None and host.values("mean_accuracy"):
+        if host is not None and host.values("mean_accuracy") and not host.idle:
             found.setdefault((host.label, one.names), []).append(
                 Pair(one, host, not comparison.disturbed)
             )
@@ -249,61 +275,7 @@ def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def _alone(entry: Entry) -> str:
-    accuracy, std = entry.mean("mean_accuracy"), entry.std("mean_accuracy")
-    many = len(entry.domains)
-    spread = "" if math.isnan(std) else f" ± {std:.1f}"
-    over = f" on average over {many} domains" if many > 1 else ""
-    ece = entry.mean("ece_15")
-    error = "" if math.isnan(ece) else f", with a calibration error of {100 * ece:.1f} %"
-    so_far = "" if entry.finished else "So far, "
-    seed = "" if len(entry.values("mean_accuracy")) > 1 else " (one seed)"
-    rate = f", its learning rate {CHOSEN}" if entry.chosen else ""
-    return f"{so_far}{entry.label} is {accuracy:.1f}{spread} % accurate{over}{error}{rate}{seed}."
-
-
-def _level(best: list[Entry], of: int) -> str:
-    names = enumerated([one.label for one in best])
-    through = all(one.finished for one in best)
-    # Of runs that go on, means are over domains of which some have seen more.
-    at = f", at {best[0].mean('mean_accuracy'):.1f} %" if through else ""
-    rest = f", the best of {of} methods" if of > len(best) else ""
-    seeds = min(len(one.values("mean_accuracy")) for one in best)
-    why = f"they differ by no more than {over(best)} do" if seeds > 1 else "one seed tells no more"
-    rates = _chosen_among([one.chosen for one in best])
-    return f"{'' if through else 'So far, '}{names}{rates} are equally accurate{at}{rest}: {why}."
-
-
 def _chosen_among(chosen: list[bool]) -> str:
     """' (2 of them with a learning rate chosen with labels)', where there are any."""
     which = "all" if all(chosen) else f"{sum(chosen)} of them"
     return f" ({which} with a learning rate {CHOSEN})" if any(chosen) else ""
-
-
-def _difference(
-    ours: dict[str, float], theirs: dict[str, float], *, least: float = 0.0
-) -> Difference:
-    """Seed by seed where both have the same ones."""
-    if not ours or not theirs:
-        return Difference(math.nan, math.nan, 0, least)
-    if ours.keys() == theirs.keys():
-        each = [ours[seed] - theirs[seed] for seed in ours]
-        spread = statistics.stdev(each) if len(each) > 1 else math.nan
-        return Difference(statistics.fmean(each), spread, len(each), least)
-    value = statistics.fmean(ours.values()) - statistics.fmean(theirs.values())
-    seeds = min(len(ours), len(theirs))
-    known = [statistics.stdev(one.values()) for one in (ours, theirs) if len(one) > 1]
-    return Difference(value, math.hypot(*known) if known else math.nan, seeds, least)
-
-
-def _machine(entry: Entry) -> str:
-    first = entry.first
-    return json.dumps([first.manifest.get("machine"), first.run.get("threads")], sort_keys=True)
-
-
-def _copy(reading: Reading, domain: str) -> Tally | None:
-    if reading.recorder is None or domain not in reading.recorder.domains:
-        return None
-    copy = Tally(reading.recorder.classes)
-    copy += reading.recorder.domains[domain]
-    return copy

@@ -117,9 +117,9 @@ def _runs(comparison: Comparison, places: Mapping[str, int]) -> str:
                 one.manifest.get("time_started", "–"),
                 one.manifest.get("time_finished", "–"),
                 str(one.manifest.get("fingerprint", "–"))[:16],
-                one.path,
             )
             texts = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            texts += f'<td class="path">{escape(one.path)}</td>'
             rows.append(
                 f'<tr data-method="{places[entry.label]}"><th scope="row">{named(entry.label)}'
                 f"</th>{texts}</tr>"

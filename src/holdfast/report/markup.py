@@ -5,19 +5,23 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.bench.acting import IDLE, MARK
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.figure import Figure, Section
 from holdfast.report.palette import look
 from holdfast.report.tables import Cell, Row, Table
 
-# So many columns stand closer to each other.
-MANY = 14
+# At 1280 px, in a wide font: the room that columns have beside the names of rows, and what one
+# takes with so many signs.
+ROOM, DENSE_ROOM = 960, 1040
+# What is folded has to fit whatever its signs are; these are those of domains and numbers.
+FOLDED_ROOM = 880
 MARKS = {"best": "best", "second": "second best"}
-# In the legend, of what was chosen with labels.
-DAGGER = "†"
+# In the legend, by what is remarked of a method.
+SIGNS = {CHOSEN: "†", IDLE: MARK}
 
 # Paths of the shapes that Vega draws, around (15, 6).
 SHAPES = {
@@ -71,11 +75,14 @@ def swatch(place: int) -> str:
     )
 
 
-def legend(labels: Sequence[str], chosen: Container[str]) -> str:
-    """Check boxes; the script has them filter every chart. Those chosen with labels are marked."""
-    boxes = "".join(_box(place, label, label in chosen) for place, label in enumerate(labels))
-    if any(label in chosen for label in labels):
-        boxes += f'<span class="chosen" aria-hidden="true">{DAGGER} {CHOSEN}</span>'
+def legend(labels: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> str:
+    """Check boxes; the script has them filter every chart. What is remarked of methods is marked,
+    and said once."""
+    boxes = "".join(
+        _box(place, label, remarks.get(label, ())) for place, label in enumerate(labels)
+    )
+    for remark in dict.fromkeys(one for each in remarks.values() for one in each):
+        boxes += f'<span class="remark" aria-hidden="true">{SIGNS[remark]} {remark}</span>'
     buttons = "".join(
         f'<button type="button" data-do="{name.lower()}">{name}</button>'
         for name in ("All", "None")
@@ -87,17 +94,16 @@ def legend(labels: Sequence[str], chosen: Container[str]) -> str:
     )
 
 
-def _box(place: int, label: str, chosen: bool) -> str:
-    title, mark = escape(label), ""
-    if chosen:
-        title += f", {CHOSEN}"
-        mark = (
-            f'<span class="chosen" aria-hidden="true">{DAGGER}</span>'
-            f'<span class="hidden">, {CHOSEN}</span>'
-        )
+def _box(place: int, label: str, remarks: Sequence[str]) -> str:
+    title = escape(", ".join([label, *remarks]))
+    marks = "".join(
+        f'<span class="remark" aria-hidden="true">{SIGNS[one]}</span>'
+        f'<span class="hidden">, {one}</span>'
+        for one in remarks
+    )
     return (
         f'<label title="{title}"><input type="checkbox" value="{place}" checked> '
-        f"{swatch(place)} <span>{escape(label)}</span>{mark}</label>"
+        f"{swatch(place)} <span>{escape(label)}</span>{marks}</label>"
     )
 
 
@@ -112,11 +118,28 @@ def scrolled(inner: str, name: str) -> str:
 
 
 def table(what: Table, places: Mapping[str, int]) -> str:
+    """Its columns closer to each other where they are many, and as several tables where one would
+    be wider than the page."""
+    if sum(map(_width, what.signs())) <= ROOM:
+        return _table(what, places)
+    fits = sum(map(_dense_width, what.signs())) <= DENSE_ROOM
+    folded = [what] if fits else what.fold(_dense_width, FOLDED_ROOM)
+    return "".join(_table(one, places, ' class="dense"') for one in folded)
+
+
+def _width(signs: int) -> float:
+    return 17.6 + 8.1 * signs
+
+
+def _dense_width(signs: int) -> float:
+    return 8.3 + 7.2 * signs
+
+
+def _table(what: Table, places: Mapping[str, int], dense: str = "") -> str:
     heads = "".join(
         f'<th scope="col">{_abbreviated(one.text, one.full)}</th>' for one in what.columns
     )
     rows = "".join(_row(row, places) for row in what.rows)
-    dense = ' class="dense"' if len(what.columns) >= MANY else ""
     return scrolled(
         f"<table{dense}><caption><span>{escape(what.caption)}</span></caption><thead><tr>"
         f'<th scope="col">{escape(what.corner)}</th>{heads}</tr></thead><tbody>{rows}</tbody>'
@@ -174,7 +197,8 @@ def section(what: Section, after: str = "") -> str:
 
 def _figure(one: Figure) -> str:
     name, title = escape(one.id), escape(one.title)
-    caption = f"<figcaption>{escape(one.caption)}</figcaption>" if one.caption else ""
+    said_of_it = " ".join(filter(None, (one.caption, one.note)))
+    caption = f"<figcaption>{escape(said_of_it)}</figcaption>" if said_of_it else ""
     numbers = (
         ""
         if one.size == "small"
@@ -182,12 +206,11 @@ def _figure(one: Figure) -> str:
         f'data-title="{title}"><summary>Numbers</summary><div class="scroll" tabindex="0" '
         f'role="region" aria-label="{title}, numbers"></div></details>'
     )
-    spoken = escape(f"Chart: {one.title}. {one.caption}")
-    return (
-        f'<figure class="{one.size}"><h4>{title}</h4>{caption}'
-        f'<div class="chart" data-chart="{name}" role="img" aria-label="{spoken}"></div>'
-        f"{numbers}</figure>"
-    )
+    spoken = escape(f"Chart: {one.title}. {said_of_it}")
+    chart = f'<div class="chart" data-chart="{name}" role="img" aria-label="{spoken}"></div>'
+    # Small charts stand beside each other, and begin at one height.
+    parts = chart + caption if one.size == "small" else caption + chart
+    return f'<figure class="{one.size}"><h4>{title}</h4>{parts}{numbers}</figure>'
 
 
 def chart_json(one: Figure) -> dict[str, Any]:

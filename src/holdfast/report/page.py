@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache, cached_property
@@ -17,14 +17,14 @@ import holdfast
 from holdfast.report import tidy
 from holdfast.report.beside import beside
 from holdfast.report.charts import Charts
-from holdfast.report.entries import Comparison, compare, over
+from holdfast.report.entries import Comparison, apart, compare, over
 from holdfast.report.figure import Figure, Section
 from holdfast.report.figures import sections
-from holdfast.report.finding import finding, others
+from holdfast.report.finding import finding, headline, others, overall
 from holdfast.report.gather import Gathered
 from holdfast.report.how import how, notes
 from holdfast.report.markup import as_json, chart_json, escape, legend, said, section, table
-from holdfast.report.tables import accuracy_table, alarm_lines, figures_table
+from holdfast.report.tables import accuracy_table, alarm_lines, figures_table, idle_note
 from holdfast.report.themes import DARK, LIGHT
 
 STATIC = Path(__file__).with_name("static")
@@ -47,11 +47,13 @@ class Report:
         entries.sort(key=lambda one: str(one.first.manifest.get("time_started", "")))
         return tuple(dict.fromkeys(one.label for one in entries))
 
-    @property
-    def chosen(self) -> frozenset[str]:
-        """Labels of what was chosen with those of the stream."""
-        entries = (entry for one in self.comparisons for entry in one.entries)
-        return frozenset(one.label for one in entries if one.chosen)
+    @cached_property
+    def remarks(self) -> dict[str, tuple[str, ...]]:
+        """By label, what is remarked of it in some comparison."""
+        found: dict[str, dict[str, None]] = {}
+        for entry in (entry for one in self.comparisons for entry in one.entries):
+            found.setdefault(entry.label, {}).update(dict.fromkeys(entry.remarks))
+        return {label: tuple(remarks) for label, remarks in found.items() if remarks}
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -65,19 +67,31 @@ class Report:
 
     def sections(self, *, legend: bool = False) -> list[list[Section]]:
         """Of each comparison."""
-        charts = Charts(self.labels, legend, self.chosen)
+        charts = Charts(self.labels, legend, self.remarks)
         return [
             sections(one, charts, prefix)
             for one, prefix in zip(self.comparisons, self.prefixes, strict=True)
         ]
 
+    @cached_property
+    def findings(self) -> dict[str, list[str]]:
+        """What each comparison shows, by what tells it from the others."""
+        named = apart(self.comparisons)[1] if self.comparisons else {}
+        return {name: headline(one) for name, one in named.items()}
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """What the only comparison shows, or in one sentence what all of them do."""
+        if not self.comparisons:
+            return ["There is no run to show yet."]
+        if len(self.comparisons) == 1:
+            return next(iter(self.findings.values()))
+        shared, named = apart(self.comparisons)
+        return [f"On {shared}: {overall(named)}" if shared else overall(named)]
+
     @property
     def headline(self) -> str:
-        if not self.comparisons:
-            return "There is no run to show yet."
-        first = self.comparisons[0]
-        said = finding(first)
-        return f"On {first.title}: {said}" if len(self.comparisons) > 1 else said
+        return " ".join(self.sentences)
 
 
 def page(report: Report, *, every: float | None = None) -> str:
@@ -88,7 +102,7 @@ def page(report: Report, *, every: float | None = None) -> str:
     fill = {
         "every": "" if every is None else f' data-every="{every:g}"',
         "hashes": " ".join(f"'sha256-{_hash(one)}'" for one in (library, script)),
-        "title": escape(f"holdfast: {report.headline}"),
+        "title": escape(f"holdfast: {report.sentences[0]}"),
         "style": _static("page.css"),
         "body": _body(report, drawn, followed=every is not None),
         "data": as_json(_data(report, figures)),
@@ -115,7 +129,7 @@ def _body(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
     ]
     return (
         _head(report, drawn, followed=followed)
-        + (legend(report.labels, report.chosen) if report.labels else "")
+        + (legend(report.labels, report.remarks) if report.labels else "")
         + f'<main id="report">{"".join(parts)}{notes(report.gathered.notes)}</main>'
         + _foot()
     )
@@ -123,7 +137,6 @@ def _body(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
 
 def _head(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
     single = report.comparisons[0] if len(report.comparisons) == 1 else None
-    more = "".join(f"<li>{said(text)}</li>" for text in others(single)) if single else ""
     unread = len(report.gathered.notes)
     note = (
         f'<p class="note">Not all could be read: see <a href="#notes">{unread} '
@@ -131,17 +144,34 @@ def _head(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
         if unread
         else ""
     )
+    first, *rest = report.sentences
+    then = f'<span class="then">{said(" ".join(rest))}</span>' if rest else ""
     return (
         '<header><div class="top"><p class="brand">holdfast <span>report</span></p>'
         '<button type="button" data-do="theme">Dark</button></div>'
-        f"<h1>{said(report.headline)}</h1>"
-        + (f'<ul class="more">{more}</ul>' if more else "")
+        f"<h1>{said(first)}{then}</h1>"
+        + (_listed(map(said, others(single))) if single else _each(report))
         + (f'<p class="facts">{escape(_facts(single))}</p>' if single else "")
         + "".join(_progress(report, followed=followed))
         + note
-        + _contents(report, drawn)
+        + (_contents(drawn[0]) if single else "")
         + "</header>"
     )
+
+
+def _listed(items: Iterable[str]) -> str:
+    lines = "".join(f"<li>{one}</li>" for one in items)
+    return f'<ul class="more">{lines}</ul>' if lines else ""
+
+
+def _each(report: Report) -> str:
+    """What each of several comparisons shows, with a link to its part of the page."""
+    found = zip(report.prefixes, report.findings.items(), strict=True)
+    lines = _listed(
+        f'<a href="#{prefix}part">{escape(name)}</a>: {said(" ".join(sentences))}'
+        for prefix, (name, sentences) in found
+    )
+    return f'<nav aria-label="Contents">{lines}</nav>' if lines else ""
 
 
 def _facts(one: Comparison) -> str:
@@ -168,10 +198,11 @@ def _progress(report: Report, *, followed: bool) -> Iterator[str]:
         return
     yield '<div class="progress" role="status">'
     yield f"<p class='facts'>{len(readings) - len(going)} of {len(readings)} runs are finished.</p>"
+    streams = {one.path: each.title for each in report.comparisons for one in each.readings}
     for one in going:
         whole = one.planned or one.done or 1
         order = "" if one.order is None else f", order {one.order}"
-        name = escape(f"{one.title}, seed {one.seed}{order}")
+        name = escape(f"{one.title} on {streams.get(one.path, one.stream)}, seed {one.seed}{order}")
         yield (
             f"<div><span>{name}</span><span>{one.done:,} of {whole:,} batches</span>"
             f'<progress max="{whole}" value="{one.done}" aria-label="{name}"></progress></div>'
@@ -179,16 +210,11 @@ def _progress(report: Report, *, followed: bool) -> Iterator[str]:
     yield "</div>"
 
 
-def _contents(report: Report, drawn: list[list[Section]]) -> str:
-    if not report.comparisons:
-        return ""
-    if len(report.comparisons) > 1:
-        pairs = zip(report.prefixes, (one.title for one in report.comparisons), strict=True)
-        links = {f"{prefix}part": title for prefix, title in pairs}
-    else:
-        links = {"accuracy-h": "Accuracy by domain"}
-        links |= {f"{one.id}-h": one.title for one in drawn[0]}
-        links |= {"figures-h": "Figures", "how-h": "How it was run"}
+def _contents(drawn: list[Section]) -> str:
+    """Of the only comparison."""
+    links = {"accuracy-h": "Accuracy by domain"}
+    links |= {f"{one.id}-h": one.title for one in drawn}
+    links |= {"figures-h": "Figures", "how-h": "How it was run"}
     items = "".join(f'<li><a href="#{id}">{escape(text)}</a></li>' for id, text in links.items())
     return f'<nav aria-label="Contents"><ul>{items}</ul></nav>'
 
@@ -201,12 +227,13 @@ def _part(report: Report, one: Comparison, prefix: str, drawn: list[Section]) ->
     if len(report.comparisons) > 1:
         texts = [finding(one), *others(one)]
         lead = "".join(f'<p class="lead">{said(text)}</p>' for text in texts)
-    key = "● best, ○ second best of the methods that are through"
+    marks = "● best, ○ second best of the methods that are through and acted."
+    key = " ".join(filter(None, (marks, idle_note(one), published.note)))
     found = [
         f'<h2 id="{prefix}part">{escape(one.title)}</h2>{lead}',
         f'<section aria-labelledby="{prefix}accuracy-h"><h3 id="{prefix}accuracy-h">Accuracy by '
         f"domain</h3>{table(accuracy_table(one, published.rows, means_first=True), places)}"
-        f'<p class="key">{key}. {escape(published.note)}</p></section>',
+        f'<p class="key">{escape(key)}</p></section>',
     ]
     for each in drawn:
         found.append(section(each, _alarms(one) if each.id == f"{prefix}stream" else ""))

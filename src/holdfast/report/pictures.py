@@ -43,7 +43,7 @@ def self_contained(figure: Figure, labels: tuple[str, ...]) -> dict[str, Any]:
     """The chart with its data, title, look and width: what any Vega-Lite program draws."""
     spec = copy.deepcopy(figure.spec)
     spec["width"] = WIDTHS[figure.size]
-    spec["title"] = figure.title
+    spec["title"] = {"text": figure.title, "subtitle": figure.note} if figure.note else figure.title
     spec["autosize"] = {"type": "pad"}
     spec["config"] = {**LIGHT, "background": "white", "padding": 16, "font": "sans-serif"}
     spec["datasets"] = {name: _rows(one, labels) for name, one in figure.tables.items()}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from holdfast.bench.acting import with_steps
 from holdfast.bench.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics import Figures, Recorder
 from holdfast.bench.seen import MIXED, Seen
@@ -53,7 +54,7 @@ class Reading:
     path: Path
     manifest: Mapping[str, Any]
     figures: Figures
-    """As `Recorder.summary` names them."""
+    """As `Recorder.summary` names them, with those on steps."""
     recorder: Recorder | None
     """None where rows cannot be read: then the figures are the manifest's."""
     batches: pl.DataFrame
@@ -220,8 +221,8 @@ def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
         analysis = _checked_analysis(folder.analysis)
     except DAMAGE as error:
         notes.append(f"analysis.parquet cannot be read ({first_line(error)}).")
-    stored = _stored(manifest)
-    figures = recorder.summary()
+    stored = with_steps(_stored(manifest), manifest)
+    figures = with_steps(recorder.summary(), manifest)
     if notes and len(stored) and len(rows) < (stored.get("batches") or 0):
         notes.append("Its figures are those of its manifest; charts show what rows there are.")
         figures = stored
@@ -280,14 +281,14 @@ def _stored(manifest: Mapping[str, Any]) -> Figures:
 
 
 def _agree(one: Figures, other: Figures) -> bool:
-    def shared() -> Iterator[tuple[float, float]]:
-        for name, value in one.items():
-            yield (
-                math.nan if value is None else float(value),
-                math.nan if (theirs := other.get(name)) is None else float(theirs),
-            )
+    """Where both have a figure: another version may have written down fewer."""
 
-    pairs = np.array(list(shared()))
+    def shared() -> Iterator[list[float]]:
+        for name in one.keys() & other.keys():
+            values = (one[name], other[name])
+            yield [math.nan if value is None else float(value) for value in values]
+
+    pairs = np.array([*shared()]).reshape(-1, 2)
     return bool(np.allclose(pairs[:, 0], pairs[:, 1], rtol=1e-6, atol=1e-9, equal_nan=True))
 
 

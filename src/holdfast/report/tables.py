@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from holdfast.bench.acting import IDLE, MEANING
 from holdfast.bench.names import short
 from holdfast.bench.published import PublishedRow
 from holdfast.bench.results import spread
@@ -50,9 +51,41 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 
+    def signs(self) -> list[int]:
+        """How wide each column is; headings are broken between words."""
+        return [
+            max(*map(len, column.text.split()), *(len(row.cells[place].text) for row in self.rows))
+            for place, column in enumerate(self.columns)
+        ]
+
+    def fold(self, width: Callable[[int], float], room: float) -> list[Table]:
+        """In as many tables as it takes for their columns to fit; `width`: of so many signs."""
+        bands: list[list[int]] = [[]]
+        left = room
+        for place, signs in enumerate(self.signs()):
+            left -= width(signs)
+            if left < 0 and bands[-1]:
+                bands.append([])
+                left = room - width(signs)
+            bands[-1].append(place)
+        return [
+            replace(
+                self,
+                caption=f"{self.caption}{', continued' if number else ''}",
+                columns=tuple(self.columns[place] for place in band),
+                rows=tuple(
+                    replace(row, cells=tuple(row.cells[place] for place in band))
+                    for row in self.rows
+                ),
+            )
+            for number, band in enumerate(bands)
+        ]
+
 
 def badges(entry: Entry) -> tuple[str, ...]:
     found = [CHOSEN] if entry.chosen else []
+    if entry.idle:
+        found.append(f"{IDLE}: {entry.idle}")
     if not entry.finished:
         done = sum(one.done for one in entry.readings)
         planned = sum(one.planned or one.done for one in entry.readings)
@@ -124,8 +157,9 @@ def _by_seed(entry: Entry, key: str) -> str:
 
 
 def _marks(entries: Sequence[Entry], key: str) -> dict[str, Literal["", "best", "second"]]:
-    """Best and second best as they are printed, of the methods that are through."""
-    scores = {one.label: round(one.mean(key), 2) for one in entries if one.finished}
+    """Best and second best as they are printed, of the methods that are through and acted."""
+    known_of = (one for one in entries if one.finished and not one.idle)
+    scores = {one.label: round(one.mean(key), 2) for one in known_of}
     known = sorted({one for one in scores.values() if not math.isnan(one)}, reverse=True)
     if len(known) < 2:
         return {}
@@ -178,7 +212,7 @@ _FIGURES = (
     _Figure("memory_peak", Column("MB", "the most memory in use"), digits=0),
     _Figure("forwards", Column("forwards", "a batch"), digits=2),
     _Figure("backwards", Column("backwards", "a batch"), digits=2),
-    _Figure("step_rate", Column("steps %", "batches that led to a step"), 100),
+    _Figure("step_rate", Column("steps %", "of the steps that it could have taken"), 100),
     _Figure("reliable", Column("reliable %", "images that the method relies on"), 100),
     _Figure("missed", Column("missed", "batches that came while it was busy"), digits=0),
     _Figure("refused", Column("refused", "batches whose loss was not finite"), digits=0),
@@ -231,6 +265,13 @@ def _figure(entry: Entry, one: _Figure) -> Cell:
 def _collapse(entry: Entry) -> str:
     found = entry.values("collapse")
     return f"batch {min(found):.0f}" if found else NONE
+
+
+def idle_note(comparison: Comparison) -> str:
+    """What is meant where a row says that its method hardly acted; empty where none does."""
+    if not any(one.idle for one in comparison.entries):
+        return ""
+    return f"{IDLE[0].upper()}{IDLE[1:]}: {MEANING}."
 
 
 def alarm_lines(comparison: Comparison) -> Iterator[str]:

@@ -9,20 +9,30 @@ from holdfast.report.beside import beside
 from holdfast.report.entries import Comparison
 from holdfast.report.finding import finding, others
 from holdfast.report.page import Report
-from holdfast.report.tables import Cell, Row, Table, accuracy_table, alarm_lines, figures_table
+from holdfast.report.tables import (
+    Cell,
+    Row,
+    Table,
+    accuracy_table,
+    alarm_lines,
+    figures_table,
+    idle_note,
+)
 
 # Markdown.
 
 
 def markdown(report: Report) -> str:
-    parts = [f"# {_plain(report.headline)}"]
+    first, *rest = report.sentences
+    parts = [f"# {_plain(first)}", *([_plain(" ".join(rest))] if rest else [])]
     for one in report.comparisons:
         published = beside(one)
         parts.append(f"## {_plain(one.title)}")
         said = [finding(one), *others(one)]
         parts += [_plain(text) for text in said if text != report.headline]
         parts.append(_markdown_table(accuracy_table(one, published.rows)))
-        parts.append(f"**Best**, *second best*. {_plain(published.note)}")
+        notes = " ".join(filter(None, (idle_note(one), published.note)))
+        parts.append(f"**Best**, *second best*. {_plain(notes)}")
         parts.append(_markdown_table(figures_table(one)))
         parts += [f"- {_plain(line)}" for line in alarm_lines(one)]
     if report.gathered.notes:
@@ -96,14 +106,12 @@ def latex(report: Report) -> str:
 
 
 def _latex_part(one: Comparison, place: int) -> Iterator[str]:
-    published = beside(one)
-    yield _latex_table(
-        accuracy_table(one, published.rows), one.title, f"accuracy-{place}", rotated=True
-    )
-    yield _latex_table(figures_table(one), one.title, f"figures-{place}", rotated=False)
+    accuracy, note = accuracy_table(one, beside(one).rows), idle_note(one)
+    yield _latex_table(accuracy, one.title, note, f"accuracy-{place}", rotated=True)
+    yield _latex_table(figures_table(one), one.title, note, f"figures-{place}", rotated=False)
 
 
-def _latex_table(table: Table, title: str, label: str, *, rotated: bool) -> str:
+def _latex_table(table: Table, title: str, note: str, label: str, *, rotated: bool) -> str:
     heads = [tex(one.text) for one in table.columns]
     if rotated:
         heads = [rf"\rotatebox[origin=c]{{70}}{{{one}}}" for one in heads]
@@ -116,7 +124,7 @@ def _latex_table(table: Table, title: str, label: str, *, rotated: bool) -> str:
     marks = " Best in bold, second best underlined." if rotated else ""
     return rf"""\begin{{table}}[t]
 \centering
-\caption{{{tex(f"{title}. {table.caption}.{marks}")}}}
+\caption{{{tex(f"{title}. {table.caption}.{marks} {note}")}}}
 \label{{tab:{label}}}
 \resizebox{{\linewidth}}{{!}}{{%
 \begin{{tabular}}{{l{"r" * len(heads)}}}

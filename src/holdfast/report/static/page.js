@@ -56,7 +56,7 @@
       near.unobserve(one.target);
       if (!views.has(one.target)) draw(one.target);
     }
-  }, { rootMargin: "300px" });
+  }, { rootMargin: "100%" }); // a screen ahead
 
   // The legend.
 
@@ -75,8 +75,10 @@
 
   function tabulate(details) {
     const box = details.querySelector(".scroll");
-    const found = rows(data.charts[details.dataset.numbers].tables[0]);
-    const names = Object.keys(found[0] || {});
+    const { spec, tables } = data.charts[details.dataset.numbers];
+    const found = rows(tables[0]);
+    const told = JSON.stringify(spec); // of a table that charts share, what this one shows
+    const names = Object.keys(found[0] || {}).filter((name) => told.includes(`"field":"${name}"`));
     const table = document.createElement("table");
     const line = (tag, texts, parent) => {
       const tr = parent.insertRow();
@@ -90,7 +92,7 @@
     table.createCaption().textContent = details.dataset.title;
     line("th", names, table.createTHead());
     const body = table.createTBody();
-    for (const one of found) if (!hidden.has(one.method)) line("td", Object.values(one), body);
+    for (const one of found) if (!hidden.has(one.method)) line("td", names.map((name) => one[name]), body);
     box.replaceChildren(table);
   }
 
