@@ -142,6 +142,11 @@ class Comparison:
         return list(dict.fromkeys(name for one in self.entries for name in one.domains))
 
     @property
+    def remarks(self) -> dict[str, tuple[str, ...]]:
+        """What a legend says of its entries, by label."""
+        return {one.label: one.remarks for one in self.entries if one.remarks}
+
+    @property
     def readings(self) -> list[Reading]:
         return [reading for one in self.entries for reading in one.readings]
 
@@ -326,17 +331,6 @@ def _titles(made: Sequence[Comparison]) -> list[str]:
         if name not in names and len({each.get(name) for each in known}) > 1:
             names.append(name)
     return [", ".join(each[key] for key in names if key in each) for each in known]
-
-
-def apart(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Comparison]]:
-    """What their titles share, and each by the rest of its title, or of that by the kind of stream
-    where it is enough."""
-    titles = [one.title.split(", ") for one in comparisons]
-    shared = [part for part in titles[0] if all(part in title for title in titles)]
-    rests = [", ".join(part for part in title if part not in shared) for title in titles]
-    kinds = [rest.partition("(")[0] for rest in rests]
-    names = kinds if len({*kinds}) == len(kinds) else rests
-    return ", ".join(shared), dict(zip(names, comparisons, strict=True))
 
 
 def _alike(one: Entry, other: Entry) -> bool:

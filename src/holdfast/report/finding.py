@@ -3,7 +3,7 @@
 headline(comparison)   which method is best, what a plug-in adds to its host, and where adapting is
                        worse than not adapting
 others(comparison)     the same of every other plug-in
-overall(comparisons)   the best method of each of several comparisons
+overall(comparisons)   the best method of each of several comparisons, which `apart` names
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ def finding(comparison: Comparison) -> str:
 def others(comparison: Comparison) -> list[str]:
     """The same of every other plug-in and its host."""
     return _of_plugins(comparison)[1:]
+
+
+def apart(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Comparison]]:
+    """What their titles share, and each by the rest of its title, or of that by the kind of stream
+    where it is enough."""
+    titles = [one.title.split(", ") for one in comparisons]
+    shared = [part for part in titles[0] if all(part in title for title in titles)]
+    rests = [", ".join(part for part in title if part not in shared) for title in titles]
+    kinds = [rest.partition("(")[0] for rest in rests]
+    names = kinds if len({*kinds}) == len(kinds) else rests
+    return ", ".join(shared), dict(zip(names, comparisons, strict=True))
 
 
 def overall(comparisons: Mapping[str, Comparison]) -> str:

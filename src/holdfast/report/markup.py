@@ -75,14 +75,18 @@ def swatch(place: int) -> str:
     )
 
 
-def legend(labels: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> str:
-    """Check boxes; the script has them filter every chart. What is remarked of methods is marked,
-    and said once."""
-    boxes = "".join(
-        _box(place, label, remarks.get(label, ())) for place, label in enumerate(labels)
-    )
-    for remark in dict.fromkeys(one for each in remarks.values() for one in each):
-        boxes += f'<span class="remark" aria-hidden="true">{SIGNS[remark]} {remark}</span>'
+def legend(labels: Sequence[str], parts: Sequence[Mapping[str, Sequence[str]]]) -> str:
+    """Check boxes; the script has them filter every chart. What is remarked of methods, by label in
+    each part of the page, is marked, and said once."""
+    some = " in some part" if len(parts) > 1 else ""
+    told = {
+        label: [one for one in SIGNS if any(one in part.get(label, ()) for part in parts)]
+        for label in labels
+    }
+    boxes = "".join(_box(place, label, told[label], some) for place, label in enumerate(labels))
+    for remark, sign in SIGNS.items():
+        if any(remark in each for each in told.values()):
+            boxes += f'<span class="remark" aria-hidden="true">{sign} {remark}{some}</span>'
     buttons = "".join(
         f'<button type="button" data-do="{name.lower()}">{name}</button>'
         for name in ("All", "None")
@@ -94,11 +98,11 @@ def legend(labels: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def _box(place: int, label: str, remarks: Sequence[str]) -> str:
-    title = escape(", ".join([label, *remarks]))
+def _box(place: int, label: str, remarks: Sequence[str], some: str) -> str:
+    title = escape(", ".join([label, *(one + some for one in remarks)]))
     marks = "".join(
         f'<span class="remark" aria-hidden="true">{SIGNS[one]}</span>'
-        f'<span class="hidden">, {one}</span>'
+        f'<span class="hidden">, {one}{some}</span>'
         for one in remarks
     )
     return (

@@ -17,10 +17,10 @@ import holdfast
 from holdfast.report import tidy
 from holdfast.report.beside import beside
 from holdfast.report.charts import Charts
-from holdfast.report.entries import Comparison, apart, compare, over
+from holdfast.report.entries import Comparison, compare, over
 from holdfast.report.figure import Figure, Section
 from holdfast.report.figures import sections
-from holdfast.report.finding import finding, headline, others, overall
+from holdfast.report.finding import apart, finding, headline, others, overall
 from holdfast.report.gather import Gathered
 from holdfast.report.how import how, notes
 from holdfast.report.markup import as_json, chart_json, escape, legend, said, section, table
@@ -48,14 +48,6 @@ class Report:
         return tuple(dict.fromkeys(one.label for one in entries))
 
     @cached_property
-    def remarks(self) -> dict[str, tuple[str, ...]]:
-        """By label, what is remarked of it in some comparison."""
-        found: dict[str, dict[str, None]] = {}
-        for entry in (entry for one in self.comparisons for entry in one.entries):
-            found.setdefault(entry.label, {}).update(dict.fromkeys(entry.remarks))
-        return {label: tuple(remarks) for label, remarks in found.items() if remarks}
-
-    @cached_property
     def places(self) -> dict[str, int]:
         return {label: place for place, label in enumerate(self.labels)}
 
@@ -67,9 +59,8 @@ class Report:
 
     def sections(self, *, legend: bool = False) -> list[list[Section]]:
         """Of each comparison."""
-        charts = Charts(self.labels, legend, self.remarks)
         return [
-            sections(one, charts, prefix)
+            sections(one, Charts(self.labels, legend, one.remarks), prefix)
             for one, prefix in zip(self.comparisons, self.prefixes, strict=True)
         ]
 
@@ -129,7 +120,11 @@ def _body(report: Report, drawn: list[list[Section]], *, followed: bool) -> str:
     ]
     return (
         _head(report, drawn, followed=followed)
-        + (legend(report.labels, report.remarks) if report.labels else "")
+        + (
+            legend(report.labels, [one.remarks for one in report.comparisons])
+            if report.labels
+            else ""
+        )
         + f'<main id="report">{"".join(parts)}{notes(report.gathered.notes)}</main>'
         + _foot()
     )
