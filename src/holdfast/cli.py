@@ -8,12 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
-from zipfile import BadZipFile
 
-import numpy as np
-import torch
 import tyro
-from torch import Tensor
 
 import holdfast
 from holdfast.bench.cli import Run
@@ -22,12 +18,9 @@ from holdfast.bench.sweep_cli import Sweep
 from holdfast.data.cli import Data
 from holdfast.explain.card import card, methods_table
 from holdfast.nets.find import find_model
+from holdfast.nets.normalized import parse_normalization
 from holdfast.report.cli import Report
 from holdfast.terminal import show
-from holdfast.words import listed
-
-# As many images of a file as the doctor looks at, or a few more.
-ENOUGH = 256
 
 
 @dataclass(frozen=True)
@@ -39,16 +32,38 @@ class Doctor:
     returns the model (a model itself will do too); torchvision:NAME or timm:NAME; or a network of
     ours with its weights, as in resnet20:path/to/weights.safetensors."""
     images: Path | None = None
-    """Clean images as you would feed them: an .npz file with `images`, or an .npy file."""
+    """Clean images as you would feed them: an .npz file with `images`, an .npy file, or a folder of
+    images or of class folders. With `labels` in the file, or with as many class folders as the
+    model has classes, accuracy tells which normalisation is right."""
+    size: int | None = None
+    """Side that images of a folder are resized and cropped to; by itself, as they are, or 224
+    where they differ in size."""
+    limit: int = 512
+    """Images to look at, at most; more of them, with labels, tell more."""
+    mean: str | None = None
+    """Of the input normalisation that the weights were trained with, as in 0.485,0.456,0.406; by
+    itself, that of the network's public weights."""
+    std: str | None = None
+    """The same, of the standard deviation."""
     head: str | None = None
     """Name of the layer that maps features to logits; by itself, the last linear layer."""
     batch_size: int = 64
     """Batch size of the stream to come."""
 
     def run(self) -> None:
-        images = None if self.images is None else read_images(self.images)
-        model = find_model(self.model)
-        show(holdfast.doctor(model, images, batch_size=self.batch_size, head=self.head))
+        from holdfast.explain.images import labels_for, read_images
+
+        normalization = parse_normalization(self.mean, self.std)
+        sample = None if self.images is None else read_images(self.images, self.limit, self.size)
+        model = find_model(self.model, normalization)
+        labels = None if sample is None else labels_for(model, sample)
+        if sample is not None and sample.labels is not None and labels is None:
+            print(f"{sample.classes} class folders are not the model's classes: no labels used.")
+        images = None if sample is None else sample.images
+        found = holdfast.doctor(
+            model, images, labels=labels, batch_size=self.batch_size, head=self.head
+        )
+        show(found)
 
 
 @dataclass(frozen=True)
@@ -111,31 +126,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("holdfast: stopped.", file=sys.stderr)
         return 130
     return 0
-
-
-def read_images(path: Path) -> Tensor:
-    """Some images of an .npz or .npy file, as floats, (batch, channels, height, width)."""
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, BadZipFile):
-        raise ValueError(f"{path} is not an .npz or .npy file of numbers.") from None
-    if isinstance(array, np.lib.npyio.NpzFile):
-        with array as arrays:
-            if "images" not in arrays:
-                raise ValueError(f"{path} has no array 'images'; it has {listed(arrays.files)}.")
-            array = arrays["images"]
-    if array.ndim < 2 or (array.dtype != np.uint8 and array.dtype.kind != "f"):
-        raise ValueError(
-            f"{path} holds {array.dtype} of shape {array.shape}; expected images, uint8 or float, "
-            "of shape (batch, height, width, channels) or (batch, channels, height, width)."
-        )
-    # Spread over the file, which may be sorted by class.
-    some = array[:: max(1, len(array) // ENOUGH)][:ENOUGH]
-    images = torch.from_numpy(some.astype(np.float32))
-    if array.dtype == np.uint8:
-        images = images / 255
-    if images.ndim == 4 and images.shape[-1] in (1, 3):
-        images = images.permute(0, 3, 1, 2)
-    return images
