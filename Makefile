@@ -3,14 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# With 50 classes, the cosine of a sure prediction to an even mean is 1/√50 = 0.14: EATA's default
-# redundancy, 0.05, is meant for a thousand classes and would leave nearly all images out.
-DEMO := frozen bn tent eata(redundancy=0.3) debias eata(redundancy=0.3)+debias
-
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/ready
-	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume $(foreach method,$(DEMO),--method "$(method)")
+	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume
 	$(BIN)/holdfast report runs/demo -o runs/demo/report.html
 
 test: lint

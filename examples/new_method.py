@@ -1,7 +1,8 @@
 """Write a new method in one file. Run it: python examples/new_method.py
 
 Each prediction should be sure, and all classes should be used: information maximisation. Once
-registered, a method has a spec string, a card, plug-ins upon it, save and resume.
+registered, a method has a spec string, a card, plug-ins upon it, save and resume. The command line
+takes it too: holdfast run -m tent -m examples/new_method.py:Infomax
 """
 
 from dataclasses import dataclass

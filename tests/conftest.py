@@ -1,10 +1,14 @@
 """Shared by all tests: one thread each, since two tests run at a time."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from holdfast import spec
+from own_methods import MINE
 
 torch.set_num_threads(1)
 
@@ -15,3 +19,14 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("HOLDFAST_DATA names no folder with real data")
     return Path(folder)
+
+
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch):
+    """A current folder with methods of one's own, in `mine.py`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(spec, "_registry", dict(spec._registry))
+    (tmp_path / "mine.py").write_text(MINE)
+    yield tmp_path
+    sys.modules.pop("mine", None)

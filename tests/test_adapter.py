@@ -1,8 +1,12 @@
 """What the laws do not cover: options, shapes of models, and what is reported."""
 
+import copy
+import pickle
+from typing import NamedTuple
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import holdfast
 from holdfast.nets import resnet20
@@ -168,6 +172,17 @@ def test_frozen_holds_the_average_statistics_of_recent_batches():
         assert torch.allclose(getattr(adapter.frozen().norm1, buffer), expected, atol=1e-12)
 
 
+def test_where_all_weights_move_recent_batches_count_more_in_frozen():
+    net = toy_net(dtype=torch.float64)
+    batches = stream(("some", "all"), torch.float64)
+    means = [net.conv1(images).mean((0, 2, 3)) for images in batches]
+    for select, old in (("norm", 0.9), ("body", 0.7), ("all", 0.7)):
+        adapter = holdfast.adapt(net, f"tent(select={select},lr=0)")
+        run(adapter, batches)
+        expected = (old * means[0] + means[1]) / (old + 1)
+        assert torch.allclose(adapter.frozen().norm1.running_mean, expected, atol=1e-12)
+
+
 def test_a_norm_layer_used_twice_is_averaged_over_both_uses():
     class Twice(nn.Module):
         def __init__(self):
@@ -218,6 +233,61 @@ def test_frozen_exports_and_scripts():
     frozen = adapter.frozen()
     exported = torch.export.export(frozen, (images,)).module()
     assert torch.allclose(exported(images), frozen(images), atol=1e-5)
+
+
+def test_an_adapter_tells_how_to_export_and_to_copy_it():
+    adapter, images = holdfast.adapt(toy_net(), "tent"), stream(("some",))[0]
+    advice = r"exported is adapter\.frozen\(\)"
+    with pytest.raises(ValueError, match=advice):
+        torch.export.export(adapter, (images,))
+    with pytest.raises(TypeError, match=advice):
+        torch.jit.script(adapter)
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"save\(\) it and holdfast\.load"):
+            duplicate(adapter)
+
+
+def test_what_an_adapter_and_a_source_show_of_themselves():
+    net = toy_net()
+    source = toy_source(net)
+    assert repr(source) == f"<Source of 42 images, {CLASSES} classes, 12 features: prototypes>"
+    adapter = holdfast.adapt(net, "eata+debias", source=source)
+    assert "fisher" in repr(source)
+    assert repr(adapter) == f"<Adapter eata+debias on ToyNet, {CLASSES} classes: 0 batches>"
+    adapter(stream(("some",))[0])
+    assert repr(adapter).endswith(": 1 batch>")
+
+
+class Answer(NamedTuple):
+    logits: Tensor
+    loss: None = None
+
+
+class WithLogits(nn.Module):
+    """Returns an object, as models of Hugging Face do."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = toy_net()
+
+    def forward(self, images):
+        return Answer(self.net(images))
+
+
+@pytest.mark.parametrize("spec", ["tent", "bn", "t3a", "cotta(views=2)", "rotta"])
+@pytest.mark.parametrize("seen", [0, 2])
+def test_frozen_gives_a_tensor_whatever_the_model_returns(spec, seen):
+    batches = stream(("some", "all", "some"))
+    by_object, by_tensor = (holdfast.adapt(net, spec) for net in (WithLogits(), toy_net()))
+    for images in batches[:seen]:
+        by_object(images), by_tensor(images)
+    for statistics in ("stream", "batch"):
+        frozen = by_object.frozen(statistics=statistics)
+        logits = frozen(batches[-1])
+        assert isinstance(logits, Tensor)
+        assert torch.equal(logits, by_tensor.frozen(statistics=statistics)(batches[-1]))
+    exported = torch.export.export(by_object.frozen(), (batches[-1],)).module()
+    assert torch.allclose(exported(batches[-1]), by_object.frozen()(batches[-1]), atol=1e-5)
 
 
 def test_images_that_need_a_gradient_get_none():

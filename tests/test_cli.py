@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from rich.console import Console
 from torch import nn
 
 import holdfast
-from holdfast.cli import find_model, main
+from holdfast.cli import Command, main
+from holdfast.data.streams import kinds
 from holdfast.explain.card import methods_table
 from holdfast.explain.images import read_images
+from holdfast.nets.find import find_model
 from holdfast.terminal import show
 
 MODELS = """
@@ -66,6 +69,16 @@ def test_methods_lists_every_method(capsys):
     assert main(["methods"]) == 0
     out = capsys.readouterr().out
     assert {line.split()[0] for line in out.splitlines()[1:]} == holdfast.methods().keys()
+
+
+def test_streams_and_their_cards(capsys):
+    assert main(["streams"]) == 0
+    out = capsys.readouterr().out
+    assert {line.split()[0] for line in out.splitlines()[1:]} == kinds().keys()
+    assert main(["card", "correlated"]) == 0
+    out = capsys.readouterr().out
+    assert "correlated, a stream\n" in out and "gamma       0.1    default  concentration" in out
+    assert "Did you mean 'correlated'?" in fails(capsys, "card", "corelated")
 
 
 def test_card_takes_a_composition_and_a_preset(capsys):
@@ -260,6 +273,35 @@ def test_a_table_on_a_narrow_terminal_is_folded_not_cut():
     file = io.StringIO()
     Console(width=60, file=file).print(methods_table())
     assert "…" not in file.getvalue()
+
+
+COMMANDS = [get_args(command)[1].name for command in get_args(Command)]
+QUICK = {
+    "help": ["--help"],
+    "version": ["--version"],
+    **{name: [name, "--help"] for name in COMMANDS},
+    "data-make": ["data", "make", "--help"],
+    "data-list": ["data", "list"],
+    "mistake": ["run", "--limit", "few"],
+}
+
+
+@pytest.mark.parametrize("arguments", QUICK.values(), ids=QUICK)
+def test_help_and_mistakes_do_not_wait_for_what_is_slow_to_import(arguments):
+    script = (
+        "import sys; from holdfast.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "slow = {'torch', 'numpy', 'polars', 'altair', 'kornia', 'scipy', 'PIL', 'vl_convert'}\n"
+        "print('slow:', *sorted(slow & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    *printed, last = done.stdout.splitlines()
+    assert last == "slow:"
+    assert printed or done.stderr
 
 
 def test_the_command_itself(folder):

@@ -1,10 +1,14 @@
-"""Every script in examples/ runs."""
+"""Every script in examples/ runs, and the method it teaches learns."""
 
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import holdfast
+from toys import stream, toy_net
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHORT = {"own_model": [], "own_loop": ["--limit", "16"], "new_method": ["--limit", "16"]}
@@ -15,7 +19,7 @@ def unregistered():
     """What an example registers is not there for other tests."""
     from holdfast import spec
 
-    before = dict(spec._registry)
+    before = dict(spec.methods())
     yield
     spec._registry.clear()
     spec._registry.update(before)
@@ -33,3 +37,26 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys, unregistered):
         "new_method": "infomax+debias:",
     }
     assert expected[name] in printed
+
+
+def test_the_method_of_the_example_learns_what_its_equation_says(unregistered):
+    runpy.run_path(str(EXAMPLES / "new_method.py"))
+    net, (images,) = toy_net(dtype=torch.float64), stream(("all",), torch.float64)
+    weights = {}
+    for diversity in (0, 1e-4, 1.0):
+        adapter = holdfast.adapt(net, f"infomax(diversity={diversity},momentum=0)")
+        adapter(images)
+        weights[diversity] = {name: p.clone() for name, p in adapter.model.named_parameters()}
+    # The same gradient by hand: mean of H(p) minus H of the mean of p.
+    lr = 2.5e-4
+    plain = toy_net(dtype=torch.float64).requires_grad_(False)
+    for layer in (plain.norm1, plain.norm2):
+        layer.requires_grad_(True).train()
+    p = plain(images).softmax(1)
+    entropy, of_mean = torch.special.entr(p).sum(1).mean(), torch.special.entr(p.mean(0)).sum()
+    (entropy - of_mean).backward()
+    for name, parameter in plain.named_parameters():
+        if parameter.grad is not None:
+            expected = parameter - lr * parameter.grad
+            torch.testing.assert_close(weights[1.0][name], expected.detach(), rtol=0, atol=1e-10)
+    assert any(not torch.equal(weights[0][name], weights[1e-4][name]) for name in weights[0])

@@ -1,6 +1,5 @@
 """Models of all kinds: heads, norm layers, layouts, and those that cannot be adapted."""
 
-import copy
 import threading
 from types import SimpleNamespace
 
@@ -301,11 +300,6 @@ def test_threads_wait_for_each_other():
         thread.join()
     assert not errors
     assert adapter.last.batch == 60
-
-
-def test_an_adapter_is_copied_through_a_file():
-    with pytest.raises(TypeError, match="save"):
-        copy.deepcopy(holdfast.adapt(toy_net(), "tent"))
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_value_reads_back_from_its_string(value):
 
 @given(typed_values(), st.sampled_from([None, "cifar100-c", "imagenet-c"]))
 def test_a_resolved_composition_reads_back_and_is_complete(value, preset):
-    resolved = compose(value, preset=preset)
+    resolved = compose(value, preset=preset).for_classes(10)
     assert compose(str(resolved)) == resolved
     assert len(resolved.host.given) == len(value.settings())
     assert value.given.items() <= resolved.host.given.items()
@@ -142,6 +142,23 @@ def test_presets():
             "entropy_factor": 0.4,
         }.items()
     )
+
+
+@pytest.mark.parametrize("name", ["eta", "eata", "rdumb"])
+def test_redundancy_follows_the_number_of_classes_unless_it_is_given(name):
+    unset = compose(f"{name}(lr=0.1)+debias")
+    assert unset.host.redundancy is None
+    for classes, value in ((1000, 0.05), (100, 0.158), (10, 0.5), (2, 0.9)):
+        found = unset.for_classes(classes)
+        assert found.host.redundancy == pytest.approx(value, rel=2e-3)
+        assert compose(str(found)) == found
+        assert (found.host.lr, found.plugins) == (0.1, unset.plugins)
+        assert found.advice(classes) == []
+    for written in (compose(f"{name}(redundancy=0.2)"), compose(name, preset="cifar100-c")):
+        assert written.for_classes(10) == written
+        assert written.host.redundancy == (0.2 if written.company[0].preset is None else 0.05)
+        assert "drops most images of 10 classes" in written.advice(10)[0]
+        assert "0.5 suits them" in written.advice(10)[0]
 
 
 def test_what_is_written_out_wins():

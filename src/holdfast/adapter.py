@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from holdfast import files
 from holdfast.draws import Draws
-from holdfast.export import export
+from holdfast.export import KeepsLearning, export
 from holdfast.guard import Watch, check_images
 from holdfast.last import Last, inspect
 from holdfast.learn import Proposal
@@ -26,9 +26,10 @@ from holdfast.predict import Predicted
 from holdfast.source import Source
 from holdfast.spec import Composition
 from holdfast.split import Network, fingerprint, without_autocast
-from holdfast.state import HELD, State, learnt
+from holdfast.state import HELD, SINCE_0_1, State, learnt
 from holdfast.step import Step
 from holdfast.task import Task
+from holdfast.window import Window
 from holdfast.words import enumerated
 
 KIND = "an adapter state"
@@ -49,7 +50,7 @@ def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
     return locked
 
 
-class Adapter:
+class Adapter(KeepsLearning):
     """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
 
     _healthy: dict[str, Tensor]
@@ -80,11 +81,14 @@ class Adapter:
         self._lock = RLock()
         self.last = Last()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Adapter:
-        raise TypeError("An adapter cannot be deep-copied: save() it and holdfast.load() it.")
+    def __repr__(self) -> str:
+        network, batches = self.network, int(self._state.batches)
+        classes = f", {network.classes} classes" if network.head_name else ""
+        plural = "" if batches == 1 else "es"
+        return f"<Adapter {self.method.names} on {network.name}{classes}: {batches} batch{plural}>"
 
     def _fill_slots(self, model: nn.Module) -> State:
-        options, host, methods = self.options, self.method.host, self.method.methods
+        options = self.options
         given = [model]
 
         def fresh() -> Network:
@@ -96,9 +100,12 @@ class Adapter:
             )
 
         self.network = fresh()
+        if self.network.head_name is not None:
+            self.method = self.method.for_classes(self.network.classes)
+        host, methods = self.method.host, self.method.methods
         selection = host.selection()
         chosen = selection.parameters(self.network, host.name)
-        self.network.normalise(selection.statistics, selection.momentum)
+        self.network.normalise(selection.statistics, selection.share)
         self._draws = Draws(options.seed, self.network.device)
         self._task = task = Task(
             self.network, chosen, selection, self.source, self._draws, options.input_range, fresh
@@ -117,7 +124,10 @@ class Adapter:
             one.prepare(task, self._learn)
         given.clear()  # the caller's model is the caller's again
         self._watch = Watch(self.network.classes) if self.network.head_name else None
-        return State(task, self._terms, self._prediction, self._upkeep, self._learn, self._watch)
+        window = Window(options.window)
+        return State(
+            task, self._terms, self._prediction, self._upkeep, self._learn, self._watch, window
+        )
 
     @property
     def _adapts(self) -> bool:
@@ -147,7 +157,7 @@ class Adapter:
             before = self._state.begin()
             try:
                 batch, newest = self._admit(images)
-                recent = self._recent(batch)
+                recent = self._state.window.after(batch)
                 step, predicted, proposal = self._look(batch, newest)
                 found = inspect([predicted.logits, *step.looked_at()], proposal)
             except BaseException as error:
@@ -158,7 +168,7 @@ class Adapter:
             stepped = problem is None and proposal.gradient_norm is not None
             if problem is None:
                 self._commit(predicted, proposal)
-                self._state.window = recent
+                self._state.window.images = recent
             else:
                 self._state.undo(before)
             logits = predicted.logits
@@ -167,13 +177,19 @@ class Adapter:
                 if stepped and not logits.isfinite().all():
                     problem = f"{self.method.names} went too far: {TOO_FAR}"
             logits = logits.detach()[-newest:]
+            due = problem is None and self._learn is not None and proposal.due
+            # An optimiser that goes on without a term to drive it does not count.
+            idle = due and self._state.activity(stepped and bool(proposal.losses))
             collapsed = problem is None and self._collapsed(logits)
         self.last = Last(
             batch=int(self._state.batches),
             losses=found.losses,
             images=proposal.images,
             reliable=None if step.reliable_count is None else int(step.reliable_count),
+            due=due,
             stepped=stepped,
+            step_rate=self._state.activity.rate,
+            hardly_acts=self._state.activity.hardly_acts,
             gradient_norm=found.gradient_norm,
             refused=problem,
             collapsed=collapsed,
@@ -182,7 +198,7 @@ class Adapter:
             backwards=proposal.backwards,
             seconds=time.perf_counter() - start,
         )
-        self._warn()
+        self._warn(idle)
         return logits
 
     @_one_at_a_time
@@ -221,29 +237,16 @@ class Adapter:
         """The batch to look at, which is the window if there is one, and how many are new."""
         convolutional = self.network.is_conv
         images = check_images(images, self.options.input_range, convolutional=convolutional)
-        batch, newest = self.network.prepare(images), len(images)
-        window = self._state.window
-        if window is not None:
-            if window.shape[1:] != batch.shape[1:]:
-                raise ValueError(
-                    f"The window holds images of shape {tuple(window.shape[1:])}, this one "
-                    f"is {tuple(batch.shape[1:])}: keep one size, or reset() first."
-                )
-            batch = torch.cat([window, batch])
-        if self.options.window is not None:
-            batch = self.network.prepare(batch[-max(self.options.window, newest) :])
-        elif len(batch) == 1 and self.network.by_batch and needs_batch:
+        joined = self._state.window.join(self.network.prepare(images))
+        batch, newest = self.network.prepare(joined), len(images)
+        alone = len(batch) == 1 and self.options.window is None
+        if alone and self.network.by_batch and needs_batch:
             raise ValueError(
                 f"A batch of one image: {self.method.names} normalises by batch statistics, and "
                 "one image has none. Pass window=W to adapt(), to normalise and learn over the "
                 "last W images; or give larger batches."
             )
         return batch, newest
-
-    def _recent(self, batch: Tensor) -> Tensor | None:
-        """What the window will hold; a copy, since a model may write into its input."""
-        size = self.options.window
-        return None if size is None else batch[1 - size :].clone()
 
     def _look(self, batch: Tensor, newest: int) -> tuple[Step, Predicted, Proposal]:
         """What is predicted, and what there is to learn from the batch."""
@@ -253,7 +256,8 @@ class Adapter:
         if lone:
             # It leaves no trace: neither learnt from nor drawn for.
             with torch.no_grad(), self._draws.kept():
-                return step, Predicted(self._prediction(step).logits), Proposal()
+                logits = self._prediction(step).logits
+                return step, Predicted(logits), Proposal(due=False)
         with torch.no_grad():
             # What is predicted after the update is not known yet, but whether logits are finite.
             if self._prediction.after:
@@ -293,9 +297,15 @@ class Adapter:
             self._watch.start()
         return True
 
-    def _warn(self) -> None:
-        """Say what of the last batch a person should know."""
-        for text in self.last.news(self.method.names):
+    def _warn(self, idle: bool) -> None:
+        """Say what of the last batch a person should know; of one that hardly acts, once."""
+        name = self.method.names
+        found = self.last.news(name)
+        if idle:
+            known = self.network.head_name is not None
+            advice = self.method.advice(self.network.classes) if known else []
+            found.append(self.last.inactivity(name, advice))
+        for text in found:
             warnings.warn(text, stacklevel=4)  # the line that called the adapter
 
     def _set_aside(self, healthy: dict[str, Tensor]) -> None:
@@ -341,7 +351,8 @@ class Adapter:
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state in the tensors of a saved file."""
-        self._state.write({name: tensors[name] for name in self._state.live()})
+        names = [n for n in self._state.live() if n in tensors or not n.startswith(SINCE_0_1)]
+        self._state.write({name: tensors[name] for name in names})
         self._draws.state = tensors["draws"]
         self._state.hold({name: tensors[name] for name in tensors if name.startswith(HELD)})
         if self.options.rollback:

@@ -12,8 +12,9 @@ from holdfast.guard import InputRange
 from holdfast.method import Method
 from holdfast.options import Options, Precision
 from holdfast.source import Source
-from holdfast.spec import compose
+from holdfast.spec import compose, find_loaded, parse
 from holdfast.split import MemoryFormat, fingerprint
+from holdfast.words import first_line
 
 
 def adapt(
@@ -72,7 +73,12 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
         )
     held = files.under("source/", tensors)
-    method = compose(header["method"])
+    try:
+        method = compose(*parse(header["method"], find_loaded))
+    except ValueError as error:
+        raise ValueError(
+            f"{path} was saved with a method that cannot be had here: {error}"
+        ) from error
     if source is not None:
         source.check_model(model_hash)
         source = source.holding(held, header["fisher_samples"])
@@ -89,5 +95,12 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
     if options["input_range"] is not None:
         options["input_range"] = tuple(options["input_range"])
     adapter = Adapter(model, method, source, Options(**options))
-    adapter.restore(tensors)
+    try:
+        adapter.restore(tensors)
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} does not hold the state of {method.names} as it is here "
+            f"({type(error).__name__}: {first_line(error)}): load it with the code that saved it, "
+            "or adapt() anew."
+        ) from error
     return adapter

@@ -16,11 +16,11 @@ from holdfast.bench.cli import Run
 from holdfast.bench.paper_cli import Paper
 from holdfast.bench.sweep_cli import Sweep
 from holdfast.data.cli import Data
-from holdfast.explain.card import card, methods_table
-from holdfast.nets.find import find_model
-from holdfast.nets.normalized import parse_normalization
 from holdfast.report.cli import Report
 from holdfast.terminal import show
+
+# Help and mistakes are told before torch and the rest are there: here, and where the commands
+# are, a module at the top is a quick one, and what a command needs is imported as it runs.
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,28 @@ class Doctor:
     images or of class folders. With `labels` in the file, or with as many class folders as the
     model has classes, accuracy tells which normalisation is right."""
     size: int | None = None
-    """Side that images of a folder are resized and cropped to; by itself, as they are, or 224
-    where they differ in size."""
+    """Side that images of a folder are resized and cropped to. Default: as they are, or 224 where
+    they differ in size."""
     limit: int = 512
     """Images to look at, at most; more of them, with labels, tell more."""
     mean: str | None = None
-    """Of the input normalisation that the weights were trained with, as in 0.485,0.456,0.406; by
-    itself, that of the network's public weights."""
+    """Of the input normalisation that the weights were trained with, as in 0.485,0.456,0.406.
+    Default: that of the network's public weights."""
     std: str | None = None
     """The same, of the standard deviation."""
     head: str | None = None
     """Name of the layer that maps features to logits; by itself, the last linear layer."""
     batch_size: int = 64
     """Batch size of the stream to come."""
+    method: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
+    ] = ()
+    """Only these methods, as `run` takes them; once for each. Default: all that have a name."""
 
     def run(self) -> None:
         from holdfast.explain.images import labels_for, read_images
+        from holdfast.nets.find import find_model
+        from holdfast.nets.normalized import parse_normalization
 
         normalization = parse_normalization(self.mean, self.std)
         sample = None if self.images is None else read_images(self.images, self.limit, self.size)
@@ -59,9 +65,13 @@ class Doctor:
         labels = None if sample is None else labels_for(model, sample)
         if sample is not None and sample.labels is not None and labels is None:
             print(f"{sample.classes} class folders are not the model's classes: no labels used.")
-        images = None if sample is None else sample.images
         found = holdfast.doctor(
-            model, images, labels=labels, batch_size=self.batch_size, head=self.head
+            model,
+            None if sample is None else sample.images,
+            labels=labels,
+            batch_size=self.batch_size,
+            head=self.head,
+            method=self.method,
         )
         show(found)
 
@@ -71,20 +81,37 @@ class Methods:
     """All methods, one a line."""
 
     def run(self) -> None:
+        from holdfast.explain.card import methods_table
+
         show(methods_table())
 
 
 @dataclass(frozen=True)
-class Card:
-    """All about one method or composition: what it does, costs and needs, and its settings."""
+class Streams:
+    """All kinds of stream, one a line."""
 
-    method: tyro.conf.Positional[str]
-    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'."""
+    def run(self) -> None:
+        from holdfast.explain.stream_card import streams_table
+
+        show(streams_table())
+
+
+@dataclass(frozen=True)
+class Card:
+    """All about one method or composition, or one kind of stream: what it does, what it costs and
+    needs, and its settings."""
+
+    name: tyro.conf.Positional[str]
+    """A method, as in eata, eata+debias, or 'tent(lr=0.001)+debias', or one of your own,
+    path/to/file.py:Class or package.module:Class; or a stream, as in correlated or
+    'correlated(gamma=1)'."""
     preset: str | None = None
     """cifar100-c or imagenet-c: a paper's settings to the letter."""
 
     def run(self) -> None:
-        show(card(self.method, self.preset))
+        from holdfast.explain.stream_card import find_card
+
+        show(find_card(self.name, self.preset))
 
 
 Command = (
@@ -94,6 +121,7 @@ Command = (
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Doctor, tyro.conf.subcommand("doctor")]
     | Annotated[Methods, tyro.conf.subcommand("methods")]
+    | Annotated[Streams, tyro.conf.subcommand("streams")]
     | Annotated[Card, tyro.conf.subcommand("card")]
     | Annotated[Data, tyro.conf.subcommand("data")]
 )

@@ -6,14 +6,36 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from holdfast.guard import InputRange, check_images
 from holdfast.loaders import images_and_labels
 from holdfast.options import Options
 from holdfast.predict import Prediction
-from holdfast.split import Network
+from holdfast.split import Network, logits_of
 from holdfast.statistics import batch_norms
+
+ADVICE = "an adapter keeps learning; what can be exported is adapter.frozen()"
+
+
+class _SaysHowToExport(type):
+    """Torch's exporters refuse what is no nn.Module by showing its class: the advice stands
+    there."""
+
+    def __repr__(cls) -> str:
+        return f"{super().__repr__()} ({ADVICE})"
+
+
+class KeepsLearning(metaclass=_SaysHowToExport):
+    """What cannot be exported or copied as it is, and says so."""
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "An adapter can be neither copied nor pickled: save() it and holdfast.load() it."
+        )
+
+    def __prepare_scriptable__(self) -> object:
+        raise TypeError(ADVICE)  # torch.jit.script asks for this
 
 
 def export(
@@ -42,10 +64,17 @@ def export(
                 )
             spent.append(network)
             _calibrate(model, network, calibrate, options.input_range)
+        if not network.returns_tensor:
+            model.register_forward_hook(_give_logits)
         return model
 
     with torch.inference_mode(False), torch.no_grad():
         return prediction.module(plain, statistics == "batch").eval()
+
+
+def _give_logits(model: nn.Module, inputs: Any, output: Any) -> Tensor:
+    """A forward hook: of an object with `.logits`, these alone."""
+    return logits_of(output)
 
 
 def _calibrate(

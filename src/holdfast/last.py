@@ -15,13 +15,21 @@ from holdfast.learn import Proposal
 
 @dataclass(frozen=True)
 class Last:
-    """What the last batch did. Losses are before weighting; `images` is how many each was over."""
+    """What the last batch did. Losses are before weighting; `images` is how many each was over.
+
+    due: whether the method could have taken a step; stepped: whether it did.
+    step_rate: the share of the last hundred steps that were due which it took, driven by some term;
+    None where none was due yet. hardly_acts: it is below 5 % over a hundred.
+    """
 
     batch: int = 0
     losses: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, int] = field(default_factory=dict)
     reliable: int | None = None
+    due: bool = False
     stepped: bool = False
+    step_rate: float | None = None
+    hardly_acts: bool = False
     gradient_norm: float | None = None
     refused: str | None = None
     collapsed: bool = False
@@ -45,6 +53,16 @@ class Last:
                 f"{method} has collapsed: its predictions fall into a few classes. {advice}"
             )
         return found
+
+    def inactivity(self, method: str, advice: list[str]) -> str:
+        """What to tell a person of a method that hardly acts."""
+        what = "; ".join(advice) or (
+            "its filters leave out nearly every image; `holdfast card` shows what they are"
+        )
+        return (
+            f"{method} took {100 * (self.step_rate or 0):.0f} of the last 100 steps that it could "
+            f"have taken, so that it hardly adapts: {what}."
+        )
 
 
 class Inspection(NamedTuple):

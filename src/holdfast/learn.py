@@ -18,6 +18,16 @@ from holdfast.terms import Term
 # torch's GradScaler does: a search would be one more state, and an overflow is reported anyway.
 FLOAT16_SCALE = 2.0**10
 
+NOTHING_TRAINS = (
+    "No parameter that trains has a part in the loss: does the model run under no_grad, or do all "
+    "its norm layers follow the features?"
+)
+NO_GRADIENT = (
+    "The loss of the term {label!r} carries no gradient, so that nothing would be learnt from it: "
+    "make it from step.logits, step.probabilities, step.entropy or step.features, and detach "
+    "targets only. A term that is not to make a step happen says drives = False."
+)
+
 
 @dataclass(frozen=True)
 class Descent:
@@ -45,13 +55,18 @@ class Descent:
 
 @dataclass
 class Proposal:
-    """Gradients ready for a step, and what would be remembered with it. Nothing has changed yet."""
+    """Gradients ready for a step, and what would be remembered with it. Nothing has changed yet.
+
+    due: whether a step could have been taken; not so between the steps of a method that takes one
+    after every so many images.
+    """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     images: dict[str, int] = field(default_factory=dict)
     commits: list[Callable[[], None]] = field(default_factory=list)
     gradient_norm: Tensor | None = None
     backwards: int = 0
+    due: bool = True
 
     def finite(self) -> bool:
         """Whether there is a gradient, and it and all losses are finite."""
@@ -126,6 +141,9 @@ class PlainStep(Learn):
                 proposal.commits.append(said.commit)
             if said.loss is None:
                 continue
+            if term.drives and not said.loss.requires_grad:
+                named = NO_GRADIENT.format(label=term.label)
+                raise ValueError(named if step.logits.requires_grad else NOTHING_TRAINS)
             weighted = term.weight * said.loss
             total = weighted if total is None else total + weighted
             proposal.losses[term.label] = said.loss.detach()
@@ -161,10 +179,7 @@ class PlainStep(Learn):
 
     def _gradients(self, total: Tensor, scale: float) -> Tensor:
         if not total.requires_grad:
-            raise ValueError(
-                "No parameter that trains has a part in the loss: does the model run under "
-                "no_grad, or do all its norm layers follow the features?"
-            )
+            raise ValueError(NOTHING_TRAINS)
         (total * scale if scale != 1 else total).backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         if scale != 1:

@@ -11,7 +11,7 @@ from torch import nn
 from holdfast.learn import Descent, Learn, PlainStep
 from holdfast.predict import Prediction, Student
 from holdfast.select import Select
-from holdfast.settings import Settled, Value, setting
+from holdfast.settings import ByClasses, Settled, Value, setting
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,10 +45,10 @@ class Method(Settled):
 
     A setting left at None is resolved on composition: what is written out wins, then what a
     plug-in replaces, then what holds on this host or for a plug-in that is its own host, then the
-    preset, then the default.
+    preset, then the default. A default that follows from the number of classes waits for the model.
     """
 
-    paper: ClassVar[str]
+    paper: ClassVar[str] = ""
     predicts: ClassVar[str] = "the adapted network's logits, before the update"
     trains_also: ClassVar[str] = ""
     note: ClassVar[str] = ""
@@ -98,8 +98,18 @@ class Method(Settled):
             "host": on_host,
             "alone": self.alone if company.alone else {},
             "preset": self.presets.get(company.preset or "", {}),
-            "default": {one.name: one.default for one in self.settings()},
+            "default": {
+                one.name: one.default
+                for one in self.settings()
+                if not isinstance(one.default, ByClasses)
+            },
         }
+
+    def for_classes(self, classes: int) -> Self:
+        """With those settings filled in whose default follows from the number of classes."""
+        unset = (one for one in self.settings() if getattr(self, one.name) is None)
+        rules = {one.name: one.default for one in unset if isinstance(one.default, ByClasses)}
+        return replace(self, **{name: default.rule(classes) for name, default in rules.items()})
 
     @classmethod
     def kind(cls) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from holdfast.guard import InputRange
-from holdfast.split import MemoryFormat
+if TYPE_CHECKING:
+    from holdfast.guard import InputRange
+    from holdfast.split import MemoryFormat
 
 Precision = Literal["bfloat16", "float16"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Real
@@ -14,14 +15,32 @@ from holdfast.words import listed, nearest
 Value = bool | int | float | str
 
 
+@dataclass(frozen=True)
+class ByClasses:
+    """A default that follows from the model's number of classes, and how to write that down."""
+
+    rule: Callable[[int], Value]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def setting(
-    default: Value, meaning: str, *, at_least: float | None = None, at_most: float | None = None
+    default: Value | ByClasses,
+    meaning: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    source: str = "",
 ) -> Any:
-    """A field of a method: None until composition resolves it, with its default and its meaning."""
-    return field(
-        default=None,
-        metadata={"default": default, "meaning": meaning, "at_least": at_least, "at_most": at_most},
-    )
+    """A field of a method: None until composition resolves it, with its default and its meaning.
+
+    `source` says where the setting or its default comes from, where the whole has several.
+    """
+    bounds = {"at_least": at_least, "at_most": at_most}
+    said = {"default": default, "meaning": meaning, "source": source}
+    return field(default=None, metadata={**said, **bounds})
 
 
 @dataclass(frozen=True)
@@ -32,10 +51,11 @@ class Setting:
     name: str
     kind: type
     choices: tuple[str, ...]
-    default: Value
+    default: Value | ByClasses
     meaning: str
     at_least: float | None
     at_most: float | None
+    source: str = ""
 
     def check(self, value: object) -> Value | None:
         """The value in the setting's own type, or an error that says what is admitted."""
@@ -85,6 +105,8 @@ class Settled:
     """Base of what is written `name(setting=value,…)`: every field is a `setting`."""
 
     name: ClassVar[str]
+    # Where it is to be found, if not by its name.
+    place: ClassVar[str] = ""
 
     @classmethod
     @cache
@@ -106,8 +128,12 @@ class Settled:
 
     def __str__(self) -> str:
         """Reads back as the same value."""
-        written = ",".join(f"{name}={_write(value)}" for name, value in self.given.items())
-        return f"{self.name}({written})" if written else self.name
+        return self.written(self.place or self.name)
+
+    def written(self, name: str) -> str:
+        """With its settings, under a name."""
+        given = ",".join(f"{name}={_write(value)}" for name, value in self.given.items())
+        return f"{name}({given})" if given else name
 
 
 def _write(value: Value) -> str:

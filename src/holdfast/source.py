@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from holdfast import files
 from holdfast.agreement import find_mistake
+from holdfast.fisher import gather_fisher
 from holdfast.gaussians import Gaussians, gather_gaussians
 from holdfast.guard import InputRange
 from holdfast.loaders import Replay, check_labels, checked_batches
-from holdfast.split import Network, at_least_float32, fingerprint, tensor_hash
-from holdfast.statistics import batch_norms
+from holdfast.split import Network, fingerprint, tensor_hash
 from holdfast.step import Step
 from holdfast.words import listed
 from holdfast.work import Order
@@ -99,6 +99,16 @@ class Source:
             )
         source._warn_of_labels()
         return source
+
+    def __repr__(self) -> str:
+        parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
+        held = [name for name in parts if name not in ("counts", "loader")]
+        size = ""
+        if "prototypes/source" in self.tensors:
+            classes, features = self.prototypes.shape
+            images = int(self.counts.sum())
+            size = f" of {images} images, {classes} classes, {features} features"
+        return f"<Source{size}: {listed(held) or 'nothing made yet'}>"
 
     @property
     def prototypes(self) -> Tensor:
@@ -309,27 +319,9 @@ class Source:
     def _make_fisher(
         self, network: Network, parameters: Mapping[str, nn.Parameter], samples: int
     ) -> dict[str, Tensor]:
-        """Squared batch-mean gradients of the cross-entropy against the model's own labels,
-        averaged over batches, in batch-statistics mode."""
-        sums = {name: torch.zeros_like(at_least_float32(p)) for name, p in parameters.items()}
-        count = 0
         loader = self._pass(self._loader if self._fisher is None else self._fisher, "Fisher")
         batches = checked_batches(loader, samples, self.input_range, network, "Fisher information")
-        for images, _ in batches:
-            if len(images) == 1 and batch_norms(network.model):
-                continue  # one image has no batch statistics
-            _, logits = network(images)
-            loss = nn.functional.cross_entropy(logits, logits.detach().argmax(1))
-            found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-            for total, gradient in zip(sums.values(), found, strict=True):
-                if gradient is not None:
-                    total += gradient.detach().to(total.dtype) ** 2
-            count += 1
-        if not count:
-            raise ValueError(
-                "The loader for Fisher information gave no batch of two or more images."
-            )
-        return {name: (total / count).cpu() for name, total in sums.items()}
+        return gather_fisher(network, batches, parameters)
 
     def _pass(
         self, loader: Iterable[Any] | None, what: str, *, again: bool = False

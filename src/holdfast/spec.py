@@ -1,13 +1,16 @@
-"""Spec strings such as `eata(lr=0.001)+debias`, the registry of methods, and their composition."""
+"""Spec strings such as `eata(lr=0.001)+debias` or `file.py:Method+debias`, the registry of methods,
+and their composition."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TypeVar
 
+from holdfast import own
+from holdfast.imports import is_file
 from holdfast.method import HOST_SETTINGS, Company, Method
 from holdfast.settings import SpecError, Value, read_settings
 from holdfast.words import listed, nearest
@@ -15,6 +18,7 @@ from holdfast.words import listed, nearest
 PRESETS = ("cifar100-c", "imagenet-c")
 
 _registry: dict[str, type[Method]] = {}
+_entry_points_read = False
 
 M = TypeVar("M", bound=type[Method])
 
@@ -23,34 +27,79 @@ def register(name: str) -> Callable[[M], M]:
     """Class decorator: make a method known under a name."""
 
     def enter(method: M) -> M:
+        own.check_name(name, method)
         method.name = name
-        _registry[name] = method
+        # One in a file that a spec string names is known by its place alone: the name would mean
+        # nothing in another process.
+        if not is_file(method.__module__):
+            _registry[name] = method
         return method
 
     return enter
 
 
 def methods() -> dict[str, type[Method]]:
-    """All methods by name. The classes carry the traits that `holdfast card` shows."""
+    """All methods by name, those of installed packages among them. The classes carry the traits
+    that `holdfast card` shows."""
+    global _entry_points_read
     import_module("holdfast.recipes")  # registers all; they import this module, so not before
+    if not _entry_points_read:
+        _entry_points_read = True  # before they are, since a package may ask for methods()
+        _registry.update(own.registered())
     return dict(sorted(_registry.items()))
+
+
+def built_in() -> set[str]:
+    """The names of holdfast's own methods."""
+    import_module("holdfast.recipes")
+    return {name for name, method in _registry.items() if not own.is_own(method)}
 
 
 def find(name: str) -> type[Method]:
     known = methods()
+    if ":" in name:
+        return own.find_own(name, known)
+    if name.endswith(".py"):
+        raise ValueError(f"{name} is a file: name the method in it as well, as in {name}:Class.")
     if name.lower() not in known:
         raise ValueError(
-            f"There is no method {name!r}.{nearest(name, known)} Methods: {listed(known, 99)}."
+            f"There is no method {name!r}.{nearest(name, known)} Methods: {listed(known, 99)}; or "
+            "your own, as file.py:Class."
         )
     return known[name.lower()]
 
 
-_METHOD = re.compile(r"\s*([\w-]+)\s*")
+def find_loaded(name: str) -> type[Method]:
+    """As `find`, for what stands in a stored file: that may not have code imported by itself."""
+    found = own.find_loaded(name) if ":" in name else find(name)
+    if found is None:
+        raise ValueError(
+            f"{name} is code of your own, which a stored file may not run by itself. If you trust "
+            f"that code, load it first: holdfast.compose({name!r}), or where it lies now."
+        )
+    return found
 
 
-def parse(spec: str) -> tuple[Method, ...]:
+# A name; or a place, whose file may lie on a drive; or the file alone, which is a mistake. What
+# separates methods is in no place.
+_FILE = r"(?:[A-Za-z]:(?=[\\/]))?[^+():'\"]+"
+_METHOD = re.compile(rf"\s*({_FILE}:\s*\w+|{_FILE}\.py\b|[\w-]+)\s*")
+
+Find = Callable[[str], type[Method]]
+
+
+def parse(spec: str, find: Find = find) -> tuple[Method, ...]:
     """The methods that a spec string names: host(name=value,…)+plugin(name=value,…)."""
-    found = []
+    return tuple(method(**given) for method, given, _ in _read(spec, find))
+
+
+def brief(spec: str) -> str:
+    """As it is written, but for spaces; and methods by their names, whose places are long."""
+    return "+".join(re.sub(r"\s", "", text) for _, _, text in _read(spec, find))
+
+
+def _read(spec: str, find: Find) -> Iterator[tuple[type[Method], dict[str, Value | None], str]]:
+    """Each method with what is given of its settings, and how it is written."""
     place = 0
     while True:
         word = _METHOD.match(spec, place)
@@ -63,9 +112,10 @@ def parse(spec: str) -> tuple[Method, ...]:
                 given, place = read_settings(spec, place + 1, method)
             except SpecError as error:
                 raise _unreadable(spec, error.place, error.expected) from None
-        found.append(method(**given))
+        name = method.name if ":" in word[1] else word[1]
+        yield method, given, name + spec[word.end() : place]
         if not spec[place:].strip():
-            return tuple(found)
+            return
         if spec[place] != "+":
             raise _unreadable(spec, place, "'+' and a plug-in, or the end")
         place += 1
@@ -107,9 +157,23 @@ class Composition:
         always = self.host.passes()[0] and any(one.always_drives() for one in self.methods)
         return (self.host.backwards if always else 0), self.host.backwards
 
+    def for_classes(self, classes: int) -> Composition:
+        """With the settings that follow from the model's number of classes."""
+        host, *plugins = (one.for_classes(classes) for one in self.methods)
+        return replace(self, host=host, plugins=tuple(plugins))
+
+    def advice(self, classes: int) -> list[str]:
+        """What someone with so many classes should know before using these settings."""
+        return [text for one in self.for_classes(classes).methods if (text := one.advice(classes))]
+
     def __str__(self) -> str:
         """With every setting written out; reads back as the same composition."""
         return "+".join(str(one) for one in self.methods)
+
+    @property
+    def plain(self) -> str:
+        """The same by names alone, wherever methods of one's own lie."""
+        return "+".join(one.written(one.name) for one in self.methods)
 
     @property
     def names(self) -> str:

@@ -52,6 +52,8 @@ class Network:
         # What batch norm remembers, where it does not stay with the source's statistics.
         self.statistics: Statistics | None = None
         self.forwards = 0
+        # Whether the model gives logits as they are; not known before its first forward.
+        self.returns_tensor = False
         # What is checked at the first batch of several images: one alone may look right by chance.
         self._gave_logits = self._head_gave_them = False
         self._seen: list[Seen] = []
@@ -71,14 +73,6 @@ class Network:
     def rows(self) -> Tensor:
         """The head's weight, one row a class, (classes, feature size), in float32 at least."""
         return at_least_float32(self._weight.detach().flatten(1))
-
-    @torch.no_grad()
-    def set_rows(self, rows: Tensor) -> None:
-        """Give the head other rows, and no bias."""
-        # A new parameter, since the old one may be shared with the body.
-        own = rows.reshape(self._weight.shape).to(self._weight)
-        self.head.register_parameter("weight", nn.Parameter(own, requires_grad=False))
-        self.head.register_parameter("bias", None)
 
     @property
     def memory_format_name(self) -> MemoryFormat:
@@ -211,6 +205,7 @@ class Network:
 
     def _forward(self, images: Tensor) -> tuple[list[Seen], Tensor]:
         output = self.model(images)
+        self.returns_tensor = isinstance(output, Tensor)
         return list(self._seen), logits_of(output)
 
 

@@ -10,18 +10,22 @@ import torch
 from torch import Tensor
 
 from holdfast import files
-from holdfast.guard import Watch
+from holdfast.guard import Activity, Watch
 from holdfast.learn import Learn
 from holdfast.predict import Prediction
 from holdfast.split import Network
 from holdfast.task import Task
 from holdfast.terms import Term
 from holdfast.upkeep import Upkeep
+from holdfast.window import Window
 
 # What a collapse or a reset rule takes back; the rest only observes.
 LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/")
 
 HELD = ("window", "memory/")
+
+# What files of version 0.1 do not hold; it only observes, and begins anew.
+SINCE_0_1 = ("activity/",)
 
 
 class Before(NamedTuple):
@@ -41,7 +45,8 @@ class State:
     upkeep: list[Upkeep]
     learn: Learn | None
     watch: Watch | None
-    window: Tensor | None = None
+    window: Window
+    activity: Activity = field(default_factory=Activity)
     batches: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.int64))
 
     @property
@@ -55,6 +60,7 @@ class State:
             "model": self.task.parameters,
             "optimizer": self.learn.live() if self.learn else {},
             "watch": self.watch.state_dict() if self.watch else {},
+            "activity": self.activity.state_dict() if self.learn else {},
             "prediction": self.prediction.state_dict(),
         }
         parts |= {f"terms/{term.label}": term.state_dict() for term in self.terms}
@@ -88,15 +94,16 @@ class State:
 
     def held(self) -> dict[str, Tensor]:
         """What else is kept, of a size that is not known before the stream: images."""
-        held = {} if self.window is None else {"window": self.window}
+        images = self.window.images
+        held = {} if images is None else {"window": images}
         if self.learn is not None:
             held |= {f"memory/{name}": tensor for name, tensor in self.learn.held().items()}
         return held
 
     def hold(self, held: Mapping[str, Tensor]) -> None:
         """Take back what `held` gave; nothing: begin without."""
-        window = held.get("window")
-        self.window = None if window is None else self.task.network.prepare(window)
+        images = held.get("window")
+        self.window.images = None if images is None else self.task.network.prepare(images)
         if self.learn is not None:
             self.learn.hold(files.under("memory/", held))
 

@@ -13,9 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 Normalising = Literal["source", "batch", "running", "robust"]
 
-# The share of the newest batch in the average of recent statistics that `frozen()` writes out.
-RECENT = 0.1
-
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -37,7 +34,7 @@ def statistics_of(model: nn.Module, by: Normalising, momentum: float) -> Statist
         kind = RunningStatistics if by == "running" else RobustStatistics
         return kind(layers, momentum) if layers else None
     by_batch = layers if by == "batch" else without
-    return BatchStatistics(by_batch) if by_batch else None
+    return BatchStatistics(by_batch, momentum) if by_batch else None
 
 
 class Statistics(ABC):
@@ -102,13 +99,14 @@ class BatchStatistics(Statistics):
     that neither the zeros nor the source's statistics have a part in it.
     """
 
-    def __init__(self, layers: Mapping[str, _BatchNorm]):
+    def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
         super().__init__(layers)
+        self.share = momentum
         self.source = {name: _buffers(layer) for name, layer in layers.items()}
         self.average = {name: _zeros(layer) for name, layer in layers.items()}
         self._keep(_named(self.average))
         for layer in self.layers.values():
-            layer.momentum = RECENT
+            layer.momentum = momentum
             _by_batch(layer)
 
     @contextmanager
@@ -149,7 +147,7 @@ class BatchStatistics(Statistics):
             mean, var, count = self.average[name]
             source_mean, source_var, tracked = self.source[name]
             if statistics == "stream" and int(count):
-                gathered = 1 - (1 - RECENT) ** int(count)
+                gathered = 1 - (1 - self.share) ** int(count)
                 new_count = count.clone() if tracked is None else tracked.clone()
                 _lend(layer, (mean / gathered, var / gathered, new_count))
                 layer.track_running_stats = True

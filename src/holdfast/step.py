@@ -74,14 +74,20 @@ class Step:
 
     @cached_property
     def probabilities(self) -> Tensor:
-        """Softmax of the logits, detached."""
-        return self.log_probabilities.detach().exp()
+        """Softmax of the logits, with its gradient."""
+        with torch.set_grad_enabled(self.learning):
+            return self.log_probabilities.exp()
+
+    @property
+    def detached_probabilities(self) -> Tensor:
+        """Softmax of the logits as plain numbers, for targets and filters."""
+        return self.probabilities.detach()
 
     @cached_property
     def entropy(self) -> Tensor:
         """Softmax entropy of each image, in nats, with its gradient."""
         with torch.set_grad_enabled(self.learning):
-            return -(self.log_probabilities.exp() * self.log_probabilities).sum(1)
+            return -(self.probabilities * self.log_probabilities).sum(1)
 
     @cached_property
     def labels(self) -> Tensor:

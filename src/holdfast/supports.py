@@ -107,6 +107,15 @@ class Supports(nn.Module):
             self.lengths[slots] = directions.abs().sum(1)
         self.came += len(features)
 
+    def weakest(self) -> tuple[Tensor, Tensor]:
+        """For each class, the entropy that a new support has to be below, and the direction that
+        it would replace; Inf and zeros where there is room."""
+        full = self.entropies.isfinite().all(1)
+        limits = self.entropies.amax(1)
+        last = self.ranks.masked_fill(self.entropies < limits[:, None], -1).argmax(1)
+        replaced = self.directions[torch.arange(len(last), device=last.device), last]
+        return limits, torch.where(full[:, None], replaced, 0)
+
     def class_sums(self, joined: Joined) -> Tensor:
         """The sum of each class's supports, with the batch in."""
         sums = self.sums.clone()

@@ -72,14 +72,14 @@ class ReliableEntropy(Term):
     def forward(self, step: Step) -> Said | None:
         keep = step.reliable(self.factor)
         if self.seen:
-            cosine = torch.cosine_similarity(self.q[None], step.probabilities, dim=1)
+            cosine = torch.cosine_similarity(self.q[None], step.detached_probabilities, dim=1)
             keep = keep & (cosine.abs() < self.redundancy)
         kept = keep.nonzero().squeeze(1)
         if not len(kept):
             return None
         entropy = step.entropy[kept]
         weight = (self.limit - entropy.detach()).exp()
-        mean = step.probabilities[kept].mean(0)
+        mean = step.detached_probabilities[kept].mean(0)
 
         def commit() -> None:
             self.q.copy_(0.9 * self.q + 0.1 * mean if self.seen else mean)

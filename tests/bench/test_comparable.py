@@ -168,6 +168,11 @@ def test_runs_of_several_weights(answer):
     assert answer(hashes=other).differences == ("runs are of several data sets or weights",)
 
 
+def test_runs_of_different_code(answer):
+    other = {**HASHES, "code": "another"}
+    assert answer(hashes=other).differences == ("runs were made by different code",)
+
+
 def test_a_control_that_is_no_row_of_the_table(answer):
     """Rows without the Source: the control is planned beside them, and decides all the same."""
     some = chosen(CIFAR, ["eata", "eata+debias"])

@@ -142,3 +142,16 @@ def test_folding_keeps_every_column_once():
     assert [band.header for band in bands] == [("name", "one", "two"), ("name", "three")]
     assert [band.rows for band in bands] == [(("a", "1", "2"),), (("a", "3"),)]
     assert len(fold(sheet, 1)) == 3
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"), [(1, "images a batch: 1; window: 64;"), (64, "64; ord")]
+)
+def test_the_window_that_single_images_were_seen_through_is_told(tmp_path, batch, said):
+    setup = Setup(**{**vars(SAME), "batch": batch, "seeds": 1})
+    line, run = plans(CIFAR, setup)[0]
+    folder = fake(tmp_path / "it", run, dict(TABLE.row(line.method).by_domain), images=10)
+    (facts,) = [
+        one for one in lay_out(evaluate(CIFAR, {line: [folder]})) if "severity:" in str(one)
+    ]
+    assert said in facts

@@ -108,7 +108,7 @@ def test_a_damaged_run_does_not_stop_the_others(tmp_path, materials, monkeypatch
     damaged, other = perform_all(runs, tmp_path)
     assert other.folder.finished
     assert damaged.error.startswith(f"{folder.path} is damaged (")
-    assert "delete that folder" in damaged.error and "--out" in damaged.error
+    assert "--again" in damaged.error and "--out" in damaged.error
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is such a device")
@@ -186,7 +186,7 @@ from test_many import long
 from holdfast.bench.many import _start
 
 if __name__ == "__main__":
-    ears, process = _start(long(limit=2000), Path(sys.argv[1]), True, 1e9)
+    ears, process = _start(long(limit=2000), Path(sys.argv[1]), {"every": 1e9})
     while not ears.recv().done:
         pass
     print("begun", flush=True)

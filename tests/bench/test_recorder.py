@@ -90,18 +90,21 @@ def test_times_out_of_range_and_no_times():
 
 def test_figures_of_what_the_method_did():
     images = [Image("snow", 0, 0, 0.5, 0.0)] * 4
-    names = ("losses", "images", "reliable", "stepped", "forwards", "backwards", "time", "memory")
+    names = ("losses", "images", "reliable", "due", "stepped", "forwards", "backwards")
+    names += ("time", "memory")
     taken = (
-        ({"ema": 1.0, "src": 4.0}, {"ema": 2, "src": 1}, 2, True, 1, 1, 0.1, 50.0),
-        ({"ema": 2.0}, {"ema": 3}, 3, True, 3, 1, 0.3, 70.0),
-        ({}, {}, 0, False, 1, 0, 0.1, 60.0),
+        ({"ema": 1.0, "src": 4.0}, {"ema": 2, "src": 1}, 2, True, True, 1, 1, 0.1, 50.0),
+        ({"ema": 2.0}, {"ema": 3}, 3, True, True, 3, 1, 0.3, 70.0),
+        # An optimiser that goes on by its momentum takes no step of its own.
+        ({}, {}, 0, True, True, 1, 0, 0.1, 60.0),
     )
     recorder = Recorder(C)
     for did in taken:
         recorder.update(batch_of(images, **dict(zip(names, did, strict=True))))
     poisoned = {"losses": {"ema": NAN}, "images": {"ema": 4}, "refused": "NaN", "forwards": 1}
     recorder.update(batch_of(images, **poisoned))
-    missed = dict(zip(names, ({"ema": 9.0}, {"ema": 4}, 4, True, 9, 9, 9.0, NAN), strict=True))
+    did = ({"ema": 9.0}, {"ema": 4}, 4, True, True, 9, 9, 9.0, NAN)
+    missed = dict(zip(names, did, strict=True))
     recorder.update(batch_of(images, **missed, missed=True))
     found = recorder.summary()
     expected = {
@@ -109,7 +112,9 @@ def test_figures_of_what_the_method_did():
         "missed": 1,
         "refused": 1,
         "images": 20,
-        "step_rate": 2 / 4,
+        "steps": 2,
+        "steps_due": 3,
+        "step_rate": 2 / 3,
         "forwards": 6 / 4,
         "backwards": 2 / 4,
         "reliable": 5 / 12,
@@ -235,6 +240,7 @@ def test_a_summary_of_nothing_is_json_without_nan():
     found = Recorder(C).summary()
     json.dumps(found, allow_nan=False)
     counts = {"images", "batches", "missed", "refused", "intruders", "undefined"}
+    counts |= {"steps", "steps_due"}
     assert {name for name, value in found.items() if value is not None} == counts
     assert all(found[name] == 0 for name in counts)
 

@@ -1,15 +1,23 @@
 """`holdfast run` for a person who makes mistakes."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from holdfast.bench import store
+from holdfast.bench.blocks import Page, write_markdown
 from holdfast.bench.plan import Run
+from holdfast.bench.results import read_run
 from holdfast.bench.run import perform
 from holdfast.bench.store import RunFolder
+from holdfast.bench.table import results_blocks
 from holdfast.cli import main
+from holdfast.report.entries import compare
+from holdfast.report.gather import gather
+from holdfast.report.how import how
+from holdfast.terminal import as_text
 
 STREAM = "continual(order=fog,clean=false)"
 
@@ -35,6 +43,20 @@ STREAM = "continual(order=fog,clean=false)"
         (["--mean", "0.5", "--std", "0.5"], "glyphs normalises its input already"),
         (["--data", "{npz}"], "--model"),
         (["--source", "gone.safetensors", "--method", "debias"], "gone.safetensors"),
+        (
+            ["--domains", "fgo,snow"],
+            "Did you mean 'fog'? Domains: gaussian_noise, shot",
+        ),
+        (["--domains", "fog,"], "There is no domain ''."),
+        (["--domains", "fog", "--stream", "continual(order=rotta)"], "and order of the stream"),
+        (["--domains", "fog", "--stream", "mixed(clean=true)"], "and clean of the stream"),
+        (["--domains", "fog", "--stream", "endless"], "needs two or more"),
+        (["--intruders", "{npz}"], "the stream is continual(limit=16): write --stream 'noisy(kind"),
+        (["--intruders", "x", "--stream", "noisy(clean=true)"], "'noisy(clean=true,kind=other)'"),
+        (["--intruders", "x", "--stream", "noisy(kind=attack)"], "--stream 'noisy(kind=other)'"),
+        (["--stream", "noisy(kind=other)"], "--intruders SET"),
+        (["--stream", "gradual", "--severity", "3"], "--severity 3 would not be used"),
+        (["--stream", "endless", "--severity", "3"], "`holdfast card endless` shows"),
     ],
 )
 def test_a_mistake_is_told_and_nothing_is_written(options, expected, tmp_path, capsys):
@@ -100,11 +122,56 @@ def test_the_manifest_says_what_was_run(materials, tmp_path):
     assert manifest["order"] == ["fog"]
     assert manifest["images"] == 32 and manifest["batches"] == 2 and manifest["classes"] == 50
     assert manifest["normalisation"] == {"mean": [0.5] * 3, "std": [0.25] * 3}
-    assert set(manifest["hashes"]) == {"model", "data", "source"}
+    assert set(manifest["hashes"]) == {"code", "model", "data", "source"}
     assert all(len(one) == 64 for one in manifest["hashes"].values())
     assert {"torch", "python", "holdfast", "polars"} <= set(manifest["versions"])
     assert manifest["machine"]["cores"] >= 1 and manifest["run"]["seed"] == 0
     assert manifest["finished"] and manifest["time_finished"] >= manifest["time_started"]
+
+
+def test_domains_are_those_named_in_their_order(materials, tmp_path, capsys):
+    command = ["run", "-m", "bn", "--limit", "16", "--threads", "1", "--out", str(tmp_path)]
+    assert main([*command, "--domains", "snow, fog"]) == 0
+    assert main([*command, "--domains", "fog,snow"]) == 0
+    assert main([*command, "--domains", "fog,clean"]) == 0
+    manifests = [RunFolder(path.parent).manifest for path in tmp_path.glob("*/manifest.json")]
+    assert len({one["fingerprint"] for one in manifests}) == 3
+    told = {one["run"]["domains"]: one["order"] for one in manifests}
+    assert told == {
+        "snow, fog": ["snow", "fog"],
+        "fog,snow": ["fog", "snow"],
+        "fog,clean": ["fog", "original"],
+    }
+    head = capsys.readouterr().out.splitlines()[3]
+    assert head.split() == ["method", "snow", "fog"]
+    # Another way to write it is no other run.
+    one = Run("bn", domains="fog,snow")
+    other = Run("bn", stream="continual(order='fog,snow',clean=false)")
+    assert one.fingerprint({}) == other.fingerprint({}) != Run("bn").fingerprint({})
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ({"stream": "single"}, 64),
+        ({"batch": 1}, 64),
+        ({"stream": "single", "window": 8}, 8),
+        ({"batch": 4, "window": 8}, 8),
+        ({"batch": 4}, None),
+    ],
+)
+def test_manifest_and_tables_say_which_window_was_used(materials, tmp_path, given, used):
+    run = Run("bn", domains="fog", limit=4, **given)
+    folder = perform(run, materials, tmp_path)
+    assert folder.manifest["run"]["window"] == used
+    assert read_run(folder.manifest).fingerprint({}) == run.fingerprint({})
+    said = as_text(Page(results_blocks([folder]))).splitlines()[0]
+    assert (f", window {used}," in said) if used else ("window" not in said)
+    write_markdown(tmp_path / "table.md", results_blocks([folder]))
+    assert said in (tmp_path / "table.md").read_text().replace("\\", "")
+    (comparison,) = compare(gather(tmp_path).readings)
+    text = re.sub(r"<[^>]*>", " ", how(comparison, {comparison.entries[0].label: 0}, ""))
+    assert re.findall(r"\bwindow\s+(\d+)\s", text) == ([str(used)] if used else [])
 
 
 def test_a_folder_is_run_by_one_process_at_a_time(tmp_path, monkeypatch):

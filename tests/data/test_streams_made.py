@@ -61,7 +61,9 @@ def test_images_do_not_depend_on_their_company():
     assert torch.equal(together.flip(0), pool.images(SOME[::-1]))
 
 
-@pytest.mark.parametrize("spec", ["continual", "gradual", "mixed", "noisy", "endless(samples=999)"])
+@pytest.mark.parametrize(
+    "spec", ["continual", "gradual", "mixed", "noisy", "endless(samples=999,speed=40)"]
+)
 def test_streams_of_real_pictures(spec):
     flow = parse(spec).over(Made(CLEAN), seed=1)
     batch = next(flow.batches(start=len(flow) - 1))

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -53,6 +55,15 @@ def images_of(batches):
     return [images for images, _ in batches]
 
 
+def test_an_adapter_holds_the_redundancy_it_uses(tmp_path):
+    net = toy_net()
+    adapter = holdfast.adapt(net, "eata", source=toy_source(net))
+    assert adapter.method.host.redundancy == 0.05 * math.sqrt(1000 / 7)
+    adapter.save(tmp_path / "state")
+    assert holdfast.load(tmp_path / "state", net).method == adapter.method
+    assert holdfast.adapt(net, "eta", preset="cifar100-c").method.host.redundancy == 0.05
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_eata(dtype):
     build = restate(
@@ -69,9 +80,10 @@ def test_eta_has_no_anchor(dtype):
     assert_none_some_all(counts)
 
 
-def test_defaults_are_the_papers():
+def test_defaults_are_the_papers_but_for_redundancy_which_goes_by_the_number_of_classes():
     batches = images_of(source_batches(torch.float64))
-    build = restate(lr=2.5e-4, weight=2000, fisher_batches=batches)
+    redundancy = 0.05 * math.sqrt(1000 / 7)
+    build = restate(lr=2.5e-4, redundancy=redundancy, weight=2000, fisher_batches=batches)
     follow("eata", build, torch.float64, moves=False)
 
 

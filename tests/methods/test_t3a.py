@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -113,17 +115,25 @@ def test_predict_takes_the_batch_in_and_forgets_it():
     close(seen, bank(source_features(net, second)), torch.float64, "predict")
 
 
-def test_frozen_has_the_prototypes_for_a_head():
-    """It takes nothing in: an image is served by what the stream has left."""
+@pytest.mark.parametrize("keep", [1, 2, 100])
+def test_in_frozen_each_image_joins_the_prototypes_for_itself(keep):
     net = settled_net(torch.float64)
-    adapter = holdfast.adapt(net, "t3a(keep=2,statistics=source)")
-    bank = PlainBank(net.fc.weight, net.fc.bias, 2)
-    *past, images = stream(dtype=torch.float64, last=5)
+    adapter = holdfast.adapt(net, f"t3a(keep={keep},statistics=source)")
+    bank = PlainBank(net.fc.weight, net.fc.bias, keep)
+    *past, images = stream(("some", "some", "none", "all"), torch.float64)
+    # Sure ones, which replace a support of a full class, and others, which do not.
+    images = torch.cat([images, past[0], 1.1 * past[1].clamp_max(0.9)])
     for each in past:
         adapter(each), bank(source_features(net, each))
-    frozen, expected = adapter.frozen(), bank.predict(source_features(net, images))
-    close(frozen(images), expected, torch.float64, "frozen")
-    close(frozen(images[:1]), expected[:1], torch.float64, "frozen, one image")
+    without = bank.predict(source_features(net, images))
+    alone = [copy.deepcopy(bank)(z[None]) for z in source_features(net, images)]
+    joined = (torch.cat(alone) - without).abs().amax(1) > 1e-6
+    assert joined.any() and (keep == 100 or not joined.all())
+    frozen = adapter.frozen()
+    close(frozen(images), torch.cat(alone), torch.float64, "frozen")
+    close(frozen(images[:1]), alone[0], torch.float64, "frozen, one image")
+    exported = torch.export.export(frozen, (images,)).module()
+    close(exported(images), torch.cat(alone), torch.float64, "exported")
 
 
 def small_net(weight, bias):

@@ -1,11 +1,16 @@
 """Which runs stand side by side, under which names."""
 
+import hashlib
+
 import pytest
-from made import make_run
+from made import HASHES, make_run
 
 from holdfast.bench.sweep import CHOSEN
+from holdfast.report.beside import beside
 from holdfast.report.entries import canonical, compare, split
 from holdfast.report.gather import gather
+from holdfast.report.page import Report, page
+from holdfast.report.texts import markdown
 
 
 def compared(path):
@@ -84,6 +89,49 @@ def test_a_host_under_other_conditions_is_none_where_there_are_several(tmp_path)
     (plugged,) = (entry for entry in comparison.entries if "+" in entry.label)
     host = comparison.host_of(plugged)
     assert host is not None and host.label == "eata · batch 40"
+
+
+def coded(code=None, **files):
+    """What a manifest says of the code; older ones say nothing."""
+    made = {} if code is None else {"code": code * 64}
+    hashes = {**HASHES, **made, **files}
+    fingerprint = hashlib.sha256(str(hashes).encode()).hexdigest()
+    return {"hashes": hashes, "fingerprint": fingerprint}
+
+
+def test_what_different_code_made_is_no_second_seed_and_is_told(tmp_path):
+    make_run(tmp_path, seed=0, manifest=coded("a"))
+    make_run(tmp_path, seed=1, manifest=coded("b"))
+    make_run(tmp_path, seed=2, manifest=coded())
+    comparison = one(tmp_path)
+    labels = {entry.label for entry in comparison.entries}
+    assert labels == {"eata · code aaaaaaaa", "eata · code bbbbbbbb", "eata · code unknown"}
+    assert "3 versions of the code made, one of them unknown, are compared" in comparison.caveat
+    assert comparison.caveat in beside(comparison).note
+    shown = page(Report(gather(tmp_path)))
+    assert shown.count("versions of the code") >= 2 and "a" * 64 in shown
+    assert comparison.caveat in markdown(Report(gather(tmp_path)))
+
+
+@pytest.mark.parametrize("code", ["a", None])
+def test_of_one_code_nothing_is_told(tmp_path, code):
+    for seed in range(2):
+        make_run(tmp_path, seed=seed, manifest=coded(code) | {"fingerprint": str(seed)})
+    comparison = one(tmp_path)
+    assert len(comparison.entries) == 1 and comparison.caveat == ""
+
+
+def test_a_plug_in_is_compared_with_the_host_of_its_own_code_and_file(tmp_path):
+    for number, (code, file) in enumerate((("a", "1"), ("b", "1"), ("a", "2"))):
+        own = coded(code, **{"method eata": file * 64})
+        make_run(tmp_path, "eata", 50 + number, manifest=own)
+    own = coded("a", **{"method eata": "2" * 64, "method debias": "3" * 64})
+    make_run(tmp_path, "eata+debias", manifest=own)
+    comparison = one(tmp_path)
+    (plugged,) = (entry for entry in comparison.entries if "+" in entry.label)
+    host = comparison.host_of(plugged)
+    assert host is not None and host.mean("mean_accuracy") == pytest.approx(52, abs=1)
+    assert host.label == "eata · code aaaaaaaa · method eata 22222222"
 
 
 def test_a_run_chosen_with_labels_says_so(tmp_path):

@@ -1,10 +1,11 @@
 """The tables: what is best, what was published, what a reader has to be warned of."""
 
 import pytest
-from made import make_run, make_without_rows
+from made import make_run, make_without_rows, retell
 
 from holdfast.bench.plan import Run
 from holdfast.bench.published import published
+from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.beside import beside
 from holdfast.report.entries import compare
@@ -143,6 +144,17 @@ def test_published_numbers_stand_beside_where_all_is_the_papers(tmp_path):
     (theirs,) = (line for line in table.rows if line.label == "EATA, published")
     assert theirs.cells[0].text == f"{row.by_domain['gaussian_noise']:.2f}"
     assert theirs.cells[16].text.startswith(f"{row.mean:.2f}")
+
+
+def test_a_control_of_other_code_does_not_stand_for_these_runs(tmp_path):
+    for method, code in (("frozen", "a"), ("frozen", "b"), ("eata", "b"), ("tent", "c")):
+        fake_paper_run(tmp_path / code, method)
+        (path,) = (tmp_path / code).glob(f"{method}*")
+        hashes = RunFolder(path).manifest["hashes"] | {"code": code}
+        retell(RunFolder(path), hashes=hashes, fingerprint=f"{method} {code}")
+    found = beside(comparison(tmp_path))
+    assert set(found.rows) == {"frozen · code a", "frozen · code b", "eata"}
+    assert "runs were made by different code" in found.note
 
 
 def test_published_numbers_stay_away_from_other_images(tmp_path):

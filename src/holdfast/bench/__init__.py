@@ -1,7 +1,22 @@
 """The benchmark: runs, their figures and their store, the paper's experiments, sweeps."""
 
-from holdfast.bench.metrics import Recorder
-from holdfast.bench.plan import Run
-from holdfast.bench.run import perform
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.bench.metrics import Recorder as Recorder
+    from holdfast.bench.plan import Run as Run
+    from holdfast.bench.run import perform as perform
+else:
+    # Loaded when first asked for, so that the command line's help does not wait for torch.
+    _PLACES = {"Recorder": "metrics", "Run": "plan", "perform": "run"}
+
+    def __getattr__(name: str) -> object:
+        if name in _PLACES:
+            return getattr(import_module(f"holdfast.bench.{_PLACES[name]}"), name)
+        raise AttributeError(f"module 'holdfast.bench' has no attribute {name!r}")
+
 
 __all__ = ["Recorder", "Run", "perform"]

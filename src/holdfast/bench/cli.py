@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import tyro
 
-from holdfast.bench.blocks import Page, write_markdown
-from holdfast.bench.board import Board
-from holdfast.bench.many import Outcome, perform_all
-from holdfast.bench.plan import Run as Plan
-from holdfast.bench.roster import Roster, labels
-from holdfast.bench.run import SNAPSHOT_SECONDS
-from holdfast.bench.store import RunFolder
-from holdfast.bench.table import results_blocks
 from holdfast.options import Precision
 from holdfast.terminal import show
+
+if TYPE_CHECKING:
+    from holdfast.bench.many import Outcome
+    from holdfast.bench.plan import Run as Plan
+    from holdfast.bench.store import RunFolder
 
 RUNS = Path("runs")
 METHODS = ("frozen", "bn", "tent", "eata", "debias", "eata+debias")
@@ -40,7 +37,7 @@ class Setup:
     torchvision:NAME; timm:NAME; package.module:factory. By itself, what comes with the data."""
     mean: str | None = None
     """Of the input normalisation that the model's weights were trained with, as in
-    0.485,0.456,0.406; by itself, that of the network's public weights."""
+    0.485,0.456,0.406. Default: that of the network's public weights."""
     std: str | None = None
     """The same, of the standard deviation."""
     source: str | None = None
@@ -49,7 +46,9 @@ class Setup:
     root: str | None = None
     """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
     limit: int | None = None
-    """Images of each domain; by itself, all."""
+    """Most images of each domain, evenly picked; default: all. In gradual, at each severity; in
+    recurring, at each visit; in noisy, and as many intruders; in endless, times the number of
+    corruptions, for the whole stream."""
     batch: Annotated[int | None, tyro.conf.arg(aliases=["--batch-size"])] = None
     """Images in a batch; by itself, the stream's 64."""
     severity: int | None = None
@@ -78,17 +77,24 @@ class Setup:
     """Folder that holds a folder for each run; by itself, runs."""
     resume: bool = False
     """Go on with what was stopped."""
+    again: bool = False
+    """Run anew what is finished, which is replaced once that is done."""
     snapshot: float | None = None
     """Seconds between two snapshots: what a kill costs at most; by itself, 60."""
 
     @property
     def given(self) -> dict[str, Any]:
         """By name, what was given of all but flags."""
-        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "resume"}
-        return {name: value for name, value in named.items() if value is not None}
+        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        flags = ("resume", "again")
+        return {n: value for n, value in named.items() if value is not None and n not in flags}
 
     def plan(self, method: str, seed: int, **others: object) -> Plan:
         """A run of a method on this set-up."""
+        import torch
+
+        from holdfast.bench.plan import Run as Plan
+
         usual = {
             "device": "cuda" if torch.cuda.is_available() else "cpu",
             "threads": self.shared_by(1).threads,
@@ -120,6 +126,8 @@ class Setup:
     @property
     def every(self) -> float:
         """Seconds between two snapshots."""
+        from holdfast.bench.run import SNAPSHOT_SECONDS
+
         seconds = SNAPSHOT_SECONDS if self.snapshot is None else self.snapshot
         if not seconds >= 0:
             raise ValueError(
@@ -137,17 +145,22 @@ class Run:
     method: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
     ] = ()
-    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; once for each. By itself: frozen, bn,
-    tent, eata, debias, eata+debias."""
+    """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; one of your own is path/to/file.py:Class
+    or package.module:Class. Once for each. By itself: frozen, bn, tent, eata, debias,
+    eata+debias."""
     stream: str = "continual"
     """continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), single, paced,
-    labelshift, noisy, endless: the kind of drift, with its settings."""
+    labelshift, noisy, endless: the kind of drift, with its settings; `holdfast streams` and
+    `holdfast card STREAM` show them."""
+    domains: str | None = None
+    """Which domains come, in this order, as in fog,snow; clean images only where original is among
+    them. Default: the stream's own."""
     preset: str | None = None
     """cifar100-c or imagenet-c: a paper's settings to the letter."""
     window: int | None = None
     """Have methods see the latest so many images at once, where batches are small."""
     intruders: str | None = None
-    """A clean set of images that belong to no class, for the stream noisy."""
+    """A clean set of images that belong to no class, for the stream noisy(kind=other)."""
     analysis: bool = False
     """Also the paper's distances between features of classes; one more forward a batch."""
     jobs: int = 1
@@ -156,12 +169,16 @@ class Run:
     """A file to write the tables into as well."""
 
     def run(self) -> None:
+        from holdfast.bench.blocks import Page, write_markdown
+        from holdfast.bench.table import results_blocks
+
         setup = self.setup.shared_by(self.jobs)
         planned = (
             setup.plan(
                 method,
                 seed,
                 stream=self.stream,
+                domains=self.domains,
                 preset=self.preset,
                 window=self.window,
                 intruders=self.intruders,
@@ -183,12 +200,43 @@ class Run:
 
 def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
-    do = partial(perform_all, runs, setup.place, resume=setup.resume, every=setup.every)
+    from holdfast.bench.board import Board
+    from holdfast.bench.many import perform_all
+    from holdfast.bench.materials import Materials
+    from holdfast.bench.preview import announce, preview
+    from holdfast.bench.roster import Roster
+
+    tell_of_other_code(runs, setup.place)
+    materials = Materials(setup.place / "cache")
+    announce(preview(runs, materials))
+    do = partial(
+        perform_all,
+        runs,
+        setup.place,
+        resume=setup.resume,
+        again=setup.again,
+        every=setup.every,
+        materials=materials,
+    )
     if jobs > 1:
         with Roster(runs) as roster:
             return do(jobs=jobs, tell=roster)
     with Board(runs) as board:
         return do(watcher=board)
+
+
+def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
+    """Say why runs that seem to be there are run anew."""
+    from holdfast.bench.results import of_other_code
+
+    found = of_other_code(runs, out)
+    if found:
+        stopped = sum(not one.finished for one in found)
+        print(
+            f"Note: {out} has {len(found)} of these runs as other code made them, and {stopped} of "
+            "them stopped. They are run anew; what is there is left as it is.",
+            file=sys.stderr,
+        )
 
 
 def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
@@ -201,6 +249,8 @@ def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
 
 def conclude(outcomes: Sequence[Outcome], setup: Setup) -> None:
     """Say what failed, and where the runs are."""
+    from holdfast.bench.roster import labels
+
     names = labels([one.run for one in outcomes])
     failed = [(name, one) for name, one in zip(names, outcomes, strict=True) if one.error]
     for name, one in failed:

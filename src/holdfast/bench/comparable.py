@@ -109,6 +109,11 @@ def _differences(experiment: Experiment, one: Finished) -> list[str]:
     return found
 
 
+def code_of(one: Finished) -> str:
+    """The hash of the code that made a run; older manifests do not say."""
+    return str(one.manifest["hashes"].get("code", "unknown"))
+
+
 def _images(count: int, benchmark: Benchmark) -> str:
     return f"{count:,} images a domain, not {benchmark.images:,}"
 
@@ -137,4 +142,6 @@ def _control(benchmark: Benchmark, runs: list[Finished]) -> list[str]:
     hashes = {(one.manifest["hashes"]["data"], one.manifest["hashes"]["model"]) for one in runs}
     if len(hashes) > 1:
         found.append("runs are of several data sets or weights")
+    if len({code_of(one) for one in runs}) > 1:
+        found.append("runs were made by different code")
     return found

@@ -26,21 +26,21 @@ LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
 def describe(run: Run, materials: Materials) -> dict[str, Any]:
     """What is known of a run before its first batch."""
     flow, hashes = materials.flow(run), materials.hashes(run)
-    domains = getattr(run.laid_out, "domains", None)
+    classes = materials.classes(run)
     return {
         "fingerprint": run.fingerprint(hashes),
         "title": run.title,
-        "run": asdict(run),
-        "method": str(run.composition),
+        "run": {**asdict(run), "window": run.sight},  # as used, where none was given
+        "method": run.composition.for_classes(classes).plain,
         "settings": {
             part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
-            for part in card(run.method, run.preset).parts
+            for part in card(run.method, run.preset, classes).parts
         },
         "stream": str(run.laid_out),
-        "order": list(domains()) if callable(domains) else None,
+        "order": list(run.shown),
         "batches": len(flow),
         "images": flow.samples,
-        "classes": materials.classes(run),
+        "classes": classes,
         "hashes": hashes,
         "normalisation": normalisation(materials.model(run)),
         "versions": {

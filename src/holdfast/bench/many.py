@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -67,29 +67,31 @@ def perform_all(
     out: Path,
     *,
     resume: bool = True,
+    again: bool = False,
     every: float = SNAPSHOT_SECONDS,
     jobs: int = 1,
     tell: Tell = nobody,
     watcher: Watcher | None = None,
+    materials: Materials | None = None,
 ) -> list[Outcome]:
-    """Do the runs, `jobs` at a time. A `watcher` sees every batch, where they go on one by one."""
+    """Do the runs, `jobs` at a time. A `watcher` sees every batch, where they go on one by one, and
+    `materials` that are open already are then not opened again."""
+    how = {"resume": resume, "again": again, "every": every}
     if jobs > 1 and len(runs) > 1:
-        return _in_processes(runs, out, resume, every, jobs, tell)
-    materials = Materials(out / "cache")
+        return _in_processes(runs, out, how, jobs, tell)
+    materials = materials or Materials(out / "cache")
     outcomes = []
     for number, run in enumerate(runs):
         looks_on = watcher or Reporter(partial(tell, number))
-        outcomes.append(attempt(run, materials, out, looks_on, resume=resume, every=every))
+        outcomes.append(attempt(run, materials, out, looks_on, **how))
         tell(number, outcomes[-1])
     return outcomes
 
 
-def attempt(
-    run: Run, materials: Materials, out: Path, watcher: Watcher, *, resume: bool, every: float
-) -> Outcome:
-    """A run, or why there is none."""
+def attempt(run: Run, materials: Materials, out: Path, watcher: Watcher, **how: Any) -> Outcome:
+    """A run, or why there is none; `how` as for `perform`."""
     try:
-        folder = perform(run, materials, out, resume=resume, watcher=watcher, every=every)
+        folder = perform(run, materials, out, watcher=watcher, **how)
     except Exception as error:
         known = isinstance(error, FAILURES) and str(error)
         said = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
@@ -122,7 +124,7 @@ class Reporter:
 
 
 def _in_processes(
-    runs: Sequence[Run], out: Path, resume: bool, every: float, jobs: int, tell: Tell
+    runs: Sequence[Run], out: Path, how: Mapping[str, Any], jobs: int, tell: Tell
 ) -> list[Outcome]:
     """A fresh process for each run: one that dies takes no other with it."""
     outcomes: dict[int, Outcome] = {}
@@ -133,7 +135,7 @@ def _in_processes(
             while going or (waiting and not stop.asked):
                 while waiting and len(going) < jobs and not stop.asked:
                     number, run = waiting.popleft()
-                    ears, process = _start(run, out, resume, every)
+                    ears, process = _start(run, out, how)
                     going[ears] = number, process
                 for heard in connection.wait(list(going), LOOK_SECONDS):
                     number, process = going[heard]
@@ -162,12 +164,12 @@ def _in_processes(
     return [outcomes[number] for number in range(len(runs))]
 
 
-def _start(run: Run, out: Path, resume: bool, every: float) -> tuple[Any, Any]:
+def _start(run: Run, out: Path, how: Mapping[str, Any]) -> tuple[Any, Any]:
     """What is heard of a process, and the process."""
     context = get_context("spawn")  # torch's threads do not survive a fork
     ears, mouth = context.Pipe(duplex=False)
     # No daemon, since those may have no processes to read images ahead.
-    process = context.Process(target=_work, args=(mouth, run, out, resume, every))
+    process = context.Process(target=_work, args=(mouth, run, out, how))
     with _deaf():
         process.start()
     mouth.close()
@@ -184,7 +186,7 @@ def _hear(ears: Any) -> Progress | Outcome | None:
         return None
 
 
-def _work(mouth: Any, run: Run, out: Path, resume: bool, every: float) -> None:
+def _work(mouth: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
     """What a process does: one run."""
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C is for the parent to hear, which then asks each to stop, once
@@ -196,7 +198,7 @@ def _work(mouth: Any, run: Run, out: Path, resume: bool, every: float) -> None:
 
     try:
         materials = Materials(out / "cache")
-        tell(attempt(run, materials, out, Reporter(tell), resume=resume, every=every))
+        tell(attempt(run, materials, out, Reporter(tell), **how))
     except KeyboardInterrupt:
         tell(Outcome(run, error="It was stopped. Repeat the command to go on with it."))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,11 +16,13 @@ from filelock import FileLock
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
+from holdfast.bench.code import code_hash, code_hashes
 from holdfast.bench.kept import keep, keep_set
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.clean import open_clean
 from holdfast.data.corrupted import find_table
+from holdfast.data.corruptions import CORRUPTIONS
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
@@ -27,7 +30,7 @@ from holdfast.data.layouts import CLEAN
 from holdfast.data.pools import Data, Pool
 from holdfast.data.sets import DataSet, open_data
 from holdfast.data.streams import Flow
-from holdfast.nets.find import find_model
+from holdfast.nets.find import find_model, hash_of_code
 from holdfast.source import Source
 from holdfast.split import fingerprint as model_fingerprint
 from holdfast.split import logits_of
@@ -67,6 +70,19 @@ class Materials:
         found: T = self._opened[key]
         return found
 
+    # What is kept was made by some code, and serves that code alone.
+
+    @property
+    def _images(self) -> Path:
+        return self.folder / "images" / code_hash("data")[:16]
+
+    def _sources(self, run: Run) -> Path:
+        return (
+            self.folder
+            / "sources"
+            / _digest((code_hashes(run.methods), self._model_code(run)))[:16]
+        )
+
     def model(self, run: Run) -> nn.Module:
         name = run.model or MODELS.get(run.data)
         if name is None:
@@ -84,6 +100,12 @@ class Materials:
     def model_hash(self, run: Run) -> str:
         model = self.model(run)
         return self._once(("model hash", id(model)), lambda: model_fingerprint(model))
+
+    def _model_code(self, run: Run) -> dict[str, str | None]:
+        """What a model of one's own does with its weights stands in a file."""
+        name = run.model or ""
+        found = self._once(("model code", name), lambda: hash_of_code(name))
+        return {} if found is None else {"model file": found}
 
     def classes(self, run: Run) -> int:
         """How many classes the model knows; the data may have fewer."""
@@ -104,7 +126,8 @@ class Materials:
 
     def data(self, run: Run) -> DataSet:
         def opened() -> DataSet:
-            data = open_data(
+            data = open_shown(
+                run.shown,
                 run.data,
                 run.root,
                 severity=run.severity,
@@ -112,10 +135,10 @@ class Materials:
                 classes=run.classes,
                 frost=run.frost,
             )
-            return keep_set(data, self.folder / "images" / data_fingerprint(data)[:16])
+            return keep_set(data, self._images / data_fingerprint(data)[:16])
 
         key = (run.data, run.root, run.severity, run.images, run.classes, run.frost)
-        return self._once(("data", *key), opened)
+        return self._once(("data", *key, frozenset(run.shown)), opened)
 
     def data_hash(self, run: Run) -> str:
         return self._hash_of(self.data(run))
@@ -130,7 +153,9 @@ class Materials:
         if intruders is None and getattr(run.laid_out, "kind", None) == "attack":
             small = find_table(data.domains[-1].dataset) == "cifar"
             intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
-        return run.laid_out.over(data, seed=run.seed, intruders=intruders)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # notices are told before runs begin
+            return run.laid_out.over(data, seed=run.seed, intruders=intruders)
 
     def _intruders(self, run: Run) -> Images | None:
         """Images of no class that were given."""
@@ -155,7 +180,7 @@ class Materials:
                 images: Images = Glyphs("train", DRAWN_IMAGES)
             else:
                 images = open_clean(name, run.root, split="train", classes=run.classes)
-            return keep(images, self.folder / "images" / f"{data_fingerprint(images)[:16]}.images")
+            return keep(images, self._images / f"{data_fingerprint(images)[:16]}.images")
 
         return self._once(("source set", name, run.root, run.classes), opened)
 
@@ -163,7 +188,9 @@ class Materials:
         """Of what a run is made of, in place of the names that it goes by."""
         intruders = self._intruders(run)
         return {
+            **code_hashes(run.methods),
             "model": self.model_hash(run),
+            **self._model_code(run),
             "data": self.data_hash(run),
             "source": self.source_hash(run),
             **({} if intruders is None else {"intruders": self._hash_of(intruders)}),
@@ -178,15 +205,14 @@ class Materials:
             return self._once(("source hash", path), lambda: _hash_file(path))
         images = self._source_set(run)
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else ""
-        made_of = f"{self._hash_of(images)} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}"
-        return hashlib.sha256(made_of.encode()).hexdigest()
+        return _digest(f"{self._hash_of(images)} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}")
 
     def source(self, run: Run) -> Source | None:
         """What the run's method needs to know before the stream; kept on disk once made."""
         if self.source_hash(run) is None:
             return None
         model, fisher = self.model(run), self._fisher_loader(run)
-        cache = self.folder / "sources"
+        cache = self._sources(run)
         if _is_file(run.source):
             return self._once(
                 ("source", run.source, id(model)),
@@ -226,8 +252,7 @@ class Materials:
     def _source_path(self, run: Run) -> Path:
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else None
         made_of = (self.model_hash(run), self._hash_of(self._source_set(run)), run.head, fisher)
-        key = hashlib.sha256(repr(made_of).encode()).hexdigest()
-        return self.folder / "sources" / f"{key[:16]}.safetensors"
+        return self._sources(run) / f"{_digest(made_of)[:16]}.safetensors"
 
     def _fisher_loader(self, run: Run) -> DataLoader[tuple[Tensor, int]] | None:
         """Clean test images, as EATA's released code takes them, where the data has them."""
@@ -235,6 +260,19 @@ class Materials:
             return None
         names = [domain.name for domain in self.data(run).domains]
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
+
+
+def open_shown(shown: Sequence[str], what: str, root: str | None, **options: Any) -> DataSet:
+    """A set as a whole; where it lacks something, what a stream shows of it, with clean images if
+    there are any."""
+    try:
+        return open_data(what, root, **options)
+    except FileNotFoundError:
+        some = [name for name in CORRUPTIONS if name in shown] or CORRUPTIONS
+        for clean in (True, CLEAN in shown):
+            with suppress(FileNotFoundError):
+                return open_data(what, root, corruptions=some, clean=clean, **options)
+        raise
 
 
 def check_device(name: str) -> None:
@@ -251,6 +289,10 @@ def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tenso
     """Batches in one fixed order that does not follow the classes, over some of the images."""
     order = np.random.default_rng(0).permutation(len(images))[:limit]
     return DataLoader(Subset(images, order.tolist()), batch_size=SOURCE_BATCH)
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()
 
 
 def _is_file(source: str | None) -> bool:

@@ -190,7 +190,9 @@ class Recorder:
         self.intruders = Tally(self.classes)
         self.curve = Curve()
         self.terms: dict[str, Spoken] = {}
-        self.batches = self.missed = self.refused = self.stepped = 0
+        self.batches = self.missed = self.refused = 0
+        self.steps_due = self.steps = 0
+        """Steps that could have been taken, and those that were, some term driving them."""
         self.collapse: int | None = None
         """The first batch at which predictions had fallen into a few classes."""
         self.memory = math.nan
@@ -267,7 +269,9 @@ class Recorder:
         self._images += len(seen)
         self._forwards += seen.forwards
         self._backwards += seen.backwards
-        self.stepped += seen.stepped
+        if seen.due:
+            self.steps_due += 1
+            self.steps += seen.stepped and bool(seen.losses)
         self.refused += seen.refused is not None
         if seen.reliable is not None:
             self._reliable += seen.reliable
@@ -312,7 +316,9 @@ class Recorder:
             "missed": self.missed,
             "refused": self.refused,
             "collapse": self.collapse,
-            "step_rate": _ratio(self.stepped, taken),
+            "steps": self.steps,
+            "steps_due": self.steps_due,
+            "step_rate": _ratio(self.steps, self.steps_due),
             "forwards": _ratio(self._forwards, taken),
             "backwards": _ratio(self._backwards, taken),
             "reliable": _ratio(self._reliable, self._sifted),

@@ -27,11 +27,22 @@ def short(domain: str) -> str:
     return SHORT.get(domain, domain)
 
 
+def distinct(named: Sequence[tuple[str, str]]) -> list[str]:
+    """Of titles and the texts that they stand for, the titles; the texts where two share one, as
+    methods of two files may."""
+    texts: dict[str, set[str]] = {}
+    for title, text in named:
+        texts.setdefault(title, set()).add(text)
+    return [title if len(texts[title]) == 1 else text for title, text in named]
+
+
 def apart(runs: Sequence[Run]) -> list[str]:
     """What runs are called among each other, seeds aside: the method, and what else they differ
     in."""
     others = [one.name for one in fields(Run) if one.name not in ("method", "seed", "tags")]
     vary = [name for name in others if len({getattr(run, name) for run in runs}) > 1]
+    titles = distinct([(run.title, run.method) for run in runs])
     return [
-        ", ".join([run.title, *(f"{name} {getattr(run, name)}" for name in vary)]) for run in runs
+        ", ".join([title, *(f"{name} {getattr(run, name)}" for name in vary)])
+        for title, run in zip(titles, runs, strict=True)
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
@@ -42,6 +42,7 @@ def perform_on_ray(
     out: Path,
     *,
     address: str = "local",
+    again: bool = False,
     every: float = SNAPSHOT_SECONDS,
     tell: Tell = nobody,
     cores: int | None = None,
@@ -49,6 +50,7 @@ def perform_on_ray(
     """Do the runs on a cluster: `auto` is one that this machine is part of, ray://HOST:PORT one
     elsewhere, `local` one of this machine alone, with that many cores, for as long as it takes."""
     outcomes: dict[int, Outcome] = {}
+    how = {"resume": True, "again": again, "every": every}
     with _cluster(address, cores) as ray:
         _check_room(ray, runs)
         queues = import_module("ray.util.queue")
@@ -57,7 +59,7 @@ def perform_on_ray(
         for number, run in enumerate(runs):
             gpus = 1 if run.device.startswith("cuda") else 0
             task = ray.remote(num_cpus=run.threads, num_gpus=gpus, max_retries=RETRIES)(_work)
-            going[task.remote(number, run, out.resolve(), every, Path.cwd(), news)] = number
+            going[task.remote(number, run, out.resolve(), how, Path.cwd(), news)] = number
         try:
             while going:
                 done, _ = ray.wait(list(going), num_returns=1, timeout=LOOK_SECONDS)
@@ -122,7 +124,9 @@ def _check_room(ray: Any, runs: Sequence[Run]) -> None:
         )
 
 
-def _work(number: int, run: Run, out: Path, every: float, folder: Path, news: Any) -> Outcome:
+def _work(
+    number: int, run: Run, out: Path, how: Mapping[str, Any], folder: Path, news: Any
+) -> Outcome:
     """What a worker does: one run."""
     try:
         os.chdir(folder)
@@ -133,7 +137,7 @@ def _work(number: int, run: Run, out: Path, every: float, folder: Path, news: An
         with suppress(Exception):  # a run does not depend on who hears of it
             news.put_nowait((number, progress))
 
-    return attempt(run, _materials(out), out, Reporter(tell), resume=True, every=every)
+    return attempt(run, _materials(out), out, Reporter(tell), **how)
 
 
 @cache

@@ -266,6 +266,7 @@ def _facts(experiment: Experiment, runs: Sequence[Finished]) -> dict[str, str]:
         return listed(dict.fromkeys(map(str, values)), 99)
 
     batches = [one.run.laid_out.batch for one in runs]
+    windows = [one.run.sight for one in runs]
     return {
         "data": all_of(one.run.data for one in runs),
         "model": all_of(model_name(one.run) for one in runs),
@@ -275,6 +276,7 @@ def _facts(experiment: Experiment, runs: Sequence[Finished]) -> dict[str, str]:
             round(one.manifest["images"] / len(one.manifest["order"])) for one in runs
         ),
         "images a batch": all_of(batches),
+        **({"window": all_of(windows)} if any(windows) else {}),
         "orders": f"{experiment.orders} random ones" if experiment.orders else "the paper's",
         "seeds": all_of(one.run.seed for one in runs),
         "machine": all_of(

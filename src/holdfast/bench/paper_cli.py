@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.table import Table
-from rich.text import Text
 
-from holdfast.bench.blocks import Page, write_markdown
 from holdfast.bench.cli import Setup, conclude, finished, perform_watched
-from holdfast.bench.experiments import Line, experiments, find_experiment
-from holdfast.bench.layout import lay_out
-from holdfast.bench.paper import chosen, evaluate, plans
-from holdfast.bench.store import RunFolder
 from holdfast.terminal import columns, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.bench.experiments import Line
+    from holdfast.bench.store import RunFolder
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,11 @@ class Paper:
     """A file to write the table into as well."""
 
     def run(self) -> None:
+        from holdfast.bench.blocks import Page, write_markdown
+        from holdfast.bench.experiments import find_experiment
+        from holdfast.bench.layout import lay_out
+        from holdfast.bench.paper import chosen, evaluate, plans
+
         if self.id == "list":
             show(list_table())
             return
@@ -62,6 +66,10 @@ class Paper:
 
 
 def list_table() -> Table:
+    from rich.text import Text
+
+    from holdfast.bench.experiments import experiments
+
     table = columns("id", "in the paper", "runs", "what it asks")
     for one in experiments().values():
         runs = str(len(one.lines) * len(one.streams))

@@ -5,22 +5,30 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import holdfast
-from holdfast.data.streams import Stream, parse
+from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.layouts import CLEAN
+from holdfast.data.streams import Noisy, Stream, parse
+from holdfast.method import Method
 from holdfast.nets.normalized import Normalization, parse_normalization
 from holdfast.options import Precision
-from holdfast.spec import Composition, compose
+from holdfast.spec import Composition, brief, compose
+from holdfast.spec import parse as parse_method
+from holdfast.words import listed, nearest
 
 # What a stream of single images is normalised over, unless told otherwise.
 WINDOW = 64
 
 # Where things lie, how fast they are read and what a run is for decides no number; the method and
 # the stream, with all their settings, say others; the hash of the model covers its normalisation.
-ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit", "mean", "std")
+ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit", "domains", "mean", "std")
+
+SEVERITY = 5
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,9 @@ class Run:
     seed: int = 0
     batch: int | None = None
     limit: int | None = None
-    severity: int = 5
+    domains: str | None = None
+    """Names with commas between them: these alone come, in this order. None: the stream's own."""
+    severity: int = SEVERITY
     window: int | None = None
     intruders: str | None = None
     images: str | None = None
@@ -63,13 +73,23 @@ class Run:
     def __post_init__(self) -> None:
         for name in ("composition", "laid_out", "normalization"):
             getattr(self, name)  # what cannot be read is an error at once
+        self._check_stream()
         if self.threads < 1:
             raise ValueError(f"threads is a number of threads, at least 1, not {self.threads}.")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is given alone: another process loads methods of one's own by itself."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
+    def methods(self) -> tuple[Method, ...]:
+        """As they are written; what becomes of a file of one's own later does not count."""
+        return parse_method(self.method)
 
     @cached_property
     def composition(self) -> Composition:
         """The method with every setting resolved."""
-        return compose(self.method, preset=self.preset)
+        return compose(*self.methods, preset=self.preset)
 
     @property
     def normalization(self) -> Normalization | None:
@@ -78,12 +98,41 @@ class Run:
 
     @cached_property
     def laid_out(self) -> Stream:
-        """The stream with the run's batch size and limit."""
-        given = {"batch": self.batch, "limit": self.limit}
-        return replace(
-            parse(self.stream),
-            **{name: value for name, value in given.items() if value is not None},
-        )
+        """The stream with the run's batch size, limit and domains."""
+        stream = parse(self.stream)
+        given: dict[str, Any] = {"batch": self.batch, "limit": self.limit}
+        if self.domains is not None:
+            taken = [name for name in ("order", "order_seed", "clean") if stream.given.get(name)]
+            if taken:
+                raise ValueError(
+                    f"--domains {self.domains} says which domains come, and {taken[0]} of the "
+                    f"stream {stream} says it too: leave out one of them."
+                )
+            given |= {"order": ",".join(read_domains(self.domains)), "clean": False}
+        return replace(stream, **{name: v for name, v in given.items() if v is not None})
+
+    def _check_stream(self) -> None:
+        """What the stream would pass over in silence."""
+        stream = self.laid_out
+        if self.intruders is not None and getattr(stream, "kind", None) != "other":
+            written = parse(self.stream)
+            wanted = replace(written if isinstance(written, Noisy) else Noisy(), kind="other")
+            raise ValueError(
+                f"--intruders {self.intruders} would not be shown, since the stream is {stream}: "
+                f"write --stream '{wanted}', or leave out --intruders."
+            )
+        if stream.own_severities and self.severity != SEVERITY:
+            raise ValueError(
+                f"--severity {self.severity} would not be used, since {stream.name} has "
+                "severities of its own: leave it out; `holdfast card "
+                f"{stream.name}` shows the stream's settings."
+            )
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The domains, in the order in which they come."""
+        domains: tuple[str, ...] = getattr(self.laid_out, "domains", tuple)()
+        return domains
 
     @property
     def sight(self) -> int | None:
@@ -95,14 +144,14 @@ class Run:
     @property
     def title(self) -> str:
         """As a table names it: the method as it was written."""
-        return re.sub(r"\s", "", self.method)
+        return brief(self.method)
 
     def settled(self) -> dict[str, object]:
         """All that decides the run's numbers, as plain values."""
         given = {name: value for name, value in asdict(self).items() if name not in ELSEWHERE}
         return {
             **given,
-            "method": str(self.composition),
+            "method": self.composition.plain,
             "stream": str(self.laid_out),
             "window": self.sight,
             "version": holdfast.__version__,
@@ -112,7 +161,8 @@ class Run:
     def identity(self) -> str:
         """The same of runs that are written in two ways, as far as it is known before the data and
         the model are opened."""
-        return json.dumps([self.settled(), self.root, self.normalization], sort_keys=True)
+        elsewhere = [str(self.composition), self.root, self.normalization]
+        return json.dumps([self.settled(), *elsewhere], sort_keys=True)
 
     def fingerprint(self, hashes: dict[str, str | None]) -> str:
         """A hash of all that decides the run's numbers; `hashes` are those of the model's weights,
@@ -127,3 +177,17 @@ class Run:
         there = sorted(out.glob(f"*{mark}"))
         slug = re.sub(r"[^\w+.=,-]+", "_", self.title).strip("_")[:60]
         return there[0] if there else out / f"{slug}{mark}"
+
+
+def read_domains(text: str) -> list[str]:
+    """The domains that a text names, with commas between them, in its order; clean images are
+    `original`, or clean."""
+    known = (*CORRUPTIONS, CLEAN)
+    names = [CLEAN if name.strip() == "clean" else name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"There is no domain {name!r}.{nearest(name, known)} Domains: {listed(known, 99)}; "
+                "with commas between them."
+            )
+    return names

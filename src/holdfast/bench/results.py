@@ -6,12 +6,16 @@ import json
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from holdfast.bench.code import code_hashes
 from holdfast.bench.plan import ELSEWHERE, Run
 from holdfast.bench.store import RunFolder
+from holdfast.spec import find_loaded, parse
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,37 @@ def read_run(manifest: dict[str, Any]) -> Run:
     """The run that a manifest is of."""
     known = {one.name for one in fields(Run)}
     given = {name: value for name, value in manifest["run"].items() if name in known}
+    parse(given["method"], find_loaded)  # to read a manifest runs no code that it names
     return Run(**{**given, "tags": tuple(given.get("tags", ()))})
+
+
+def of_other_code(runs: Iterable[Run], out: Path) -> list[RunFolder]:
+    """Where some of these runs are as other code made them, and not as this one does."""
+    there: list[tuple[RunFolder, dict[str, Any]]] = []
+    for path in sorted(out.glob("*/manifest.json")):
+        with suppress(ValueError):
+            there.append((RunFolder(path.parent), RunFolder(path.parent).manifest))
+    found: list[RunFolder] = []
+    for run in runs:
+        alike = [(folder, one) for folder, one in there if _same_but_code(run, one)]
+        code = code_hashes(run.methods)
+        if not any(code.items() <= one["hashes"].items() for _, one in alike):
+            found += [folder for folder, _ in alike]
+    return found
+
+
+def _same_but_code(run: Run, manifest: dict[str, Any]) -> bool:
+    """Whether a manifest is of this run, as far as names tell."""
+    given, there = asdict(run), manifest.get("run")
+    names = given.keys() - {*ELSEWHERE, "method", "stream", "window"}
+    return (
+        isinstance(there, dict)
+        and isinstance(manifest.get("hashes"), dict)
+        and isinstance(classes := manifest.get("classes"), int)
+        and all(there.get(name, given[name]) == given[name] for name in names)
+        and manifest.get("method") == run.composition.for_classes(classes).plain
+        and manifest.get("stream") == str(run.laid_out)
+    )
 
 
 def group(folders: Iterable[RunFolder]) -> list[Result]:

@@ -64,21 +64,29 @@ def perform(
     out: Path,
     *,
     resume: bool = False,
+    again: bool = False,
     watcher: Watcher | None = None,
     every: float = SNAPSHOT_SECONDS,
 ) -> RunFolder:
-    """Do a run, or go on with it, or take it as it is if it is finished."""
+    """Do a run, or go on with it, or take it as it is if it is finished.
+
+    again: do it anew whatever there is, which is replaced once the new one is finished.
+    """
     watcher = Nobody() if watcher is None else watcher
     hashes = materials.hashes(run)
-    folder = RunFolder(run.folder(out, run.fingerprint(hashes)))
+    place = RunFolder(run.folder(out, run.fingerprint(hashes)))
+    anew = again and place.exists and not (resume and not place.finished)
+    folder = place.beside if anew else place
     recorder = Recorder(materials.classes(run))
     flow = materials.flow(run)
     with folder.held(), threads(run.threads):
+        if anew and not resume:
+            folder.discard()
         if folder.exists:
             if not (resume or folder.finished):
                 raise ValueError(
-                    f"{folder.path} holds a run that was stopped: pass --resume to finish it, or "
-                    "--out for another folder."
+                    f"{folder.path} holds a run that was stopped: pass --resume to finish it, "
+                    "--again to begin anew, or --out for another folder."
                 )
             folder.tag(run.tags)
         if folder.finished:
@@ -87,8 +95,10 @@ def perform(
             watcher.begins(run, recorder, len(flow))
         else:
             _go_on(run, materials, folder, recorder, watcher, every)
-    watcher.ends(folder, recorder)
-    return folder
+    if anew:
+        folder.replace(place)
+    watcher.ends(place, recorder)
+    return place
 
 
 def _go_on(
@@ -153,8 +163,8 @@ def _recall(folder: RunFolder, recorder: Recorder) -> None:
         folder.analysis  # noqa: B018  # what is damaged is found here, not in a table at the end
     except DAMAGE as error:
         raise ValueError(
-            f"{folder.path} is damaged ({first_line(error)}): delete that folder to have it run "
-            "again, or pass --out for another one."
+            f"{folder.path} is damaged ({first_line(error)}): pass --again to have it run anew, or "
+            "--out for another folder."
         ) from error
 
 
@@ -167,7 +177,7 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
     with materials.preparing(run):
         return holdfast.adapt(
             model,
-            run.method,
+            *run.methods,
             source=materials.source(run),
             preset=run.preset,
             seed=run.seed,

@@ -34,6 +34,7 @@ SCHEMA: dict[str, pl.DataType] = {
     "entropy": pl.List(pl.Float32()),
     "missed": pl.Boolean(),
     "reliable": pl.Int64(),
+    "due": pl.Boolean(),
     "stepped": pl.Boolean(),
     "refused": pl.String(),
     "forwards": pl.Int64(),
@@ -55,6 +56,7 @@ class Seen:
     image is wrong, at confidence 0 and with the entropy ln C of knowing nothing. So the row of a
     method that has diverged goes on. A logit of −Inf only rules out its class.
     confidence: the largest probability. entropy: of the softmax, in nats.
+    due: a step could have been taken, where that is known; stepped: it was.
     missed: the batch came while the method was busy.
     time: seconds of the adapter's step. memory: MB, the most so far. Both NaN where not known.
     """
@@ -70,6 +72,7 @@ class Seen:
     losses: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, int] = field(default_factory=dict)
     reliable: int | None = None
+    due: bool | None = None
     stepped: bool = False
     refused: str | None = None
     forwards: int = 0
@@ -113,6 +116,7 @@ class Seen:
             losses=did.losses,
             images=did.images,
             reliable=did.reliable,
+            due=None if last is None else did.due,
             stepped=did.stepped,
             refused=did.refused,
             forwards=did.forwards,
@@ -146,6 +150,7 @@ class Seen:
             "entropy": self.entropy.tolist(),
             "missed": self.missed,
             "reliable": self.reliable,
+            "due": self.due,
             "stepped": self.stepped,
             "refused": self.refused,
             "forwards": self.forwards,
@@ -170,6 +175,7 @@ class Seen:
             losses=_named(row, LOSS),
             images=_named(row, IMAGES),
             reliable=row["reliable"],
+            due=row.get("due"),  # files of version 0.1 do not say
             stepped=row["stepped"],
             refused=row["refused"],
             forwards=row["forwards"],

@@ -80,6 +80,30 @@ class RunFolder:
     def _parts(self) -> list[Path]:
         return sorted(self.path.glob("rows-*.parquet"))
 
+    # A run that is done anew.
+
+    @property
+    def beside(self) -> RunFolder:
+        """Where it is done anew, while what there is stays as it is; reports do not see it."""
+        return RunFolder(self.path.with_name(f".{self.path.name}.again"))
+
+    def discard(self) -> None:
+        """Take away all but the lock."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != "lock":
+                path.unlink()
+
+    def replace(self, other: RunFolder) -> None:
+        """Stand in its place, with its tags; a kill in between leaves both on disk."""
+        self.tag(other.manifest["run"].get("tags", []))
+        old = other.path.with_name(f".{other.path.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        other.path.rename(old)
+        self.path.rename(other.path)
+        shutil.rmtree(old)
+
     # A run that goes on.
 
     @contextmanager
@@ -187,7 +211,10 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 def join(parts: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     """Parts one after the other; the same columns in the same order however it was cut."""
     names = {name for part in parts for name in part.collect_schema()}
-    return pl.concat(parts, how="diagonal").select(*SCHEMA, *sorted(names - set(SCHEMA)))
+    # An older version may not have written every column.
+    return pl.concat([pl.LazyFrame(schema=SCHEMA), *parts], how="diagonal").select(
+        *SCHEMA, *sorted(names - set(SCHEMA))
+    )
 
 
 def write_json(path: Path, what: Mapping[str, Any]) -> None:

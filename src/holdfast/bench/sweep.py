@@ -12,11 +12,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_args, get_type_hints
 
+from holdfast.bench.names import distinct
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse as parse_stream
 from holdfast.method import HOST_SETTINGS, Learner
 from holdfast.settings import Setting, Value
-from holdfast.spec import compose, find, parse
+from holdfast.spec import brief, compose, find, parse
 from holdfast.words import listed, nearest
 
 if sys.version_info >= (3, 11):
@@ -85,12 +86,13 @@ def expand(given: Mapping[str, Any]) -> list[Point]:
     rates, methods = axes.pop("lr", [False]), axes.pop("method", [])
     settings = {key: _read_setting(key, grid[key], methods) for key in grid if "." in key}
     swept = [key for key, values in axes.items() if len(values) > 1 and key != "seed"]
+    titles = dict(zip(methods, distinct([(brief(one), one) for one in methods]), strict=True))
     points: dict[str, Point] = {}
     for method, *values in product(methods, *axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         for spec, at, tags in _vary(method, chosen.get("preset"), settings, any(rates)):
             run = Run(**{**_ordered(chosen), "method": spec, "tags": tags})
-            place = {"method": method, **at, **{key: str(chosen[key]) for key in swept}}
+            place = {"method": titles[method], **at, **{key: str(chosen[key]) for key in swept}}
             points.setdefault(run.identity, Point(run, place))
     if not points:
         raise ValueError("The sweep has no run: name a method, and leave no list empty.")
@@ -139,14 +141,15 @@ def _read(key: str, given: Any) -> list[Any]:
 def _read_setting(key: str, given: Any, methods: Sequence[str]) -> list[Value | None]:
     """The values of a method's setting, which some method of the sweep has."""
     part, _, name = key.partition(".")
-    settings = {one.name: one for one in find(part).settings()}
+    swept = {one.name: type(one) for method in methods for one in parse(method)}
+    settings = {one.name: one for one in (swept.get(part) or find(part)).settings()}
     if name not in settings:
         raise ValueError(
             f"{part} has no setting {name!r}.{nearest(name, settings)} "
             f"Its settings: {listed(settings, 99) or 'none'}."
         )
     if not any(_fits(key, method) for method in methods):
-        near = nearest(part, {one.name for method in methods for one in parse(method)})
+        near = nearest(part, swept)
         raise ValueError(f"{key} fits no method of the sweep, {listed(methods)}.{near}")
     return [_value(settings[name], one) for one in _many(given)]
 

@@ -7,24 +7,21 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 import tyro
-from rich.table import Table
-from rich.text import Text
 
-from holdfast.bench.cli import METHODS, RUNS, Setup
-from holdfast.bench.many import Outcome, perform_all
-from holdfast.bench.on_ray import perform_on_ray
-from holdfast.bench.plan import Run
-from holdfast.bench.results import Result
-from holdfast.bench.roster import Roster, labels
-from holdfast.bench.store import RunFolder
-from holdfast.bench.sweep import CHOSEN, Point, expand, read_sweep
-from holdfast.bench.table import figure, means_of
-from holdfast.spec import methods
+from holdfast.bench.cli import METHODS, RUNS, Setup, tell_of_other_code
 from holdfast.terminal import columns, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.bench.many import Outcome
+    from holdfast.bench.plan import Run
+    from holdfast.bench.results import Result
+    from holdfast.bench.store import RunFolder
+    from holdfast.bench.sweep import Point
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 
@@ -37,14 +34,16 @@ class Sweep:
     """
 
     file: tyro.conf.Positional[Path | None] = None
-    """A TOML file. Its keys are the options of `run` but for resume and markdown; order, orders,
-    lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot. What is
-    given on the command line replaces what the file says."""
+    """A TOML file. Its keys are the options of `run` but for resume, again and markdown; order,
+    orders, lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot.
+    What is given on the command line replaces what the file says."""
     setup: Setup = Setup()
     method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
-    """As in eata, or eata+debias; once for each."""
+    """As in eata, eata+debias, or path/to/file.py:Class for one of your own; once for each."""
     stream: Many = ()
     """continual, correlated(gamma=0.1), …; once for each."""
+    domains: str | None = None
+    """Which domains come, in this order, as in fog,snow. Default: the stream's own."""
     preset: Many = ()
     """cifar100-c, imagenet-c or none; once for each."""
     grid: Many = ()
@@ -64,18 +63,26 @@ class Sweep:
     address: str = "local"
     """Of the cluster: auto, ray://HOST:PORT, or local, which is this machine by itself."""
     dry_run: bool = False
-    """List the runs, and do none."""
+    """List the runs and say how long their streams are, and do none."""
 
     def run(self) -> None:
+        from holdfast.bench.materials import Materials
+        from holdfast.bench.preview import announce, preview, preview_streams
+        from holdfast.bench.roster import labels
+        from holdfast.bench.sweep import expand
+
         given = self.given()
         points = expand(given)
         runs = [point.run for point in points]
         names = labels(runs)
         print(f"{len(runs)} runs", flush=True)
-        if self.dry_run:
-            print("\n".join(names))
-            return
         out = Path(given.get("out", RUNS))
+        materials = Materials(out / "cache")
+        if self.dry_run:
+            print("\n".join(names), flush=True)
+            announce(preview_streams(runs, materials))
+            return
+        announce(preview(runs, materials))
         setup = replace(self.setup, out=out, snapshot=given.get("snapshot"))
         outcomes = self.perform(runs, setup, given)
         show(sweep_table(points, outcomes))
@@ -89,25 +96,37 @@ class Sweep:
             raise SystemExit(1)
 
     def perform(self, runs: Sequence[Run], setup: Setup, given: Mapping[str, Any]) -> list[Outcome]:
-        out, every = setup.place, setup.every
+        from holdfast.bench.many import perform_all
+        from holdfast.bench.on_ray import perform_on_ray
+        from holdfast.bench.roster import Roster
+
+        out = setup.place
+        tell_of_other_code(runs, out)
+        how: dict[str, Any] = {"again": setup.again, "every": setup.every}
         with Roster(runs) as roster:
             try:
                 if self.engine == "ray":
                     cores = given.get("jobs")
                     return perform_on_ray(
-                        runs, out, address=self.address, every=every, tell=roster, cores=cores
+                        runs, out, address=self.address, tell=roster, cores=cores, **how
                     )
-                return perform_all(runs, out, every=every, jobs=at_a_time(given), tell=roster)
+                return perform_all(runs, out, jobs=at_a_time(given), tell=roster, **how)
             except KeyboardInterrupt:
                 count = f"{roster.finished} of {len(runs)} runs are finished"
-                print(f"holdfast: {count}. Repeat the command to go on.", file=sys.stderr)
+                more = ", and to run those anew as well" if setup.again else ""
+                print(f"holdfast: {count}. Repeat the command to go on{more}.", file=sys.stderr)
                 raise
 
     def given(self) -> dict[str, Any]:
         """What `expand` takes, and what is said of the sweep as a whole: the file, and over it the
         command line."""
+        import torch
+
+        from holdfast.bench.sweep import read_sweep
+        from holdfast.spec import methods
+
         written = {} if self.file is None else read_sweep(self.file)
-        names = ("method", "stream", "preset", "orders", "jobs")
+        names = ("method", "stream", "domains", "preset", "orders", "jobs")
         own = {name: getattr(self, name) for name in names}
         own["lr"] = self.lr if self.lr or self.no_lr else None
         told = self.setup.given | {
@@ -144,6 +163,12 @@ Place = tuple[str, ...]
 def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
     """A line for each place of the sweep: means over its seeds ± standard deviation. Of learning
     rates, which is the method's own and which the best."""
+    from rich.text import Text
+
+    from holdfast.bench.results import Result
+    from holdfast.bench.sweep import CHOSEN
+    from holdfast.bench.table import figure, means_of
+
     names = list(dict.fromkeys(name for point in points for name in point.at))
     folders: dict[Place, list[RunFolder]] = {}
     chosen = {}

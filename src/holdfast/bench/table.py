@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.text import Text
 
 from holdfast.bench.blocks import Block, Heading, Sheet
-from holdfast.bench.names import short
+from holdfast.bench.names import distinct, short
 from holdfast.bench.results import Result, group, spread
 from holdfast.bench.store import RunFolder
 from holdfast.data.layouts import CLEAN
@@ -26,7 +26,7 @@ def domains_sheet(results: Sequence[Result]) -> Sheet:
     domains = list(dict.fromkeys(name for one in results for name in one.domains))
     scores = ([one.accuracy(name) for one in results] for name in domains)
     cells = zip(*map(emphasised, scores), strict=True)
-    rows = tuple((one.title, *row) for one, row in zip(results, cells, strict=True))
+    rows = tuple((name, *row) for name, row in zip(_names(results), cells, strict=True))
     return Sheet("Accuracy by domain, %", ("method", *map(short, domains)), rows)
 
 
@@ -54,7 +54,14 @@ def figures_sheet(results: Sequence[Result]) -> Sheet:
         "MB",
         "collapse",
     )
-    return Sheet("Figures", header, tuple(_figures(one, means) for one in results))
+    rows = tuple(
+        (name, *_figures(one, means)) for name, one in zip(_names(results), results, strict=True)
+    )
+    return Sheet("Figures", header, rows)
+
+
+def _names(results: Sequence[Result]) -> list[str]:
+    return distinct([(one.title, one.manifests[0]["run"]["method"]) for one in results])
 
 
 def means_of(results: Iterable[Result]) -> dict[str, str]:
@@ -73,7 +80,6 @@ def means_of(results: Iterable[Result]) -> dict[str, str]:
 def _figures(one: Result, means: Iterable[str]) -> tuple[str, ...]:
     collapsed = one.values("collapse")
     return (
-        one.title,
         *(figure(one, name) for name in means),
         *(figure(one, name, 100, 1) for name in ("ece_15", "bias", "share_above_0.95")),
         f"{1000 * one.mean('time_median'):.1f}",
@@ -98,6 +104,7 @@ def _heading(results: Sequence[Result]) -> str:
         Path(run.model.split(":")[-1]).name if run.model else "",
         str(manifest["stream"]),
         f"{manifest['images']} images",
+        f"window {run.sight}" if run.sight else "",
         f"preset {run.preset}" if run.preset else "",
         f"{count} seed{'s' if count > 1 else ''}",
     ]

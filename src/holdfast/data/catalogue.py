@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,11 @@ ROBUSTBENCH = (
     "https://raw.githubusercontent.com/RobustBench/robustbench/"
     "7af0e34c6b383cd73ea7a1bbced358d7ce6ad22f/robustbench/data/{file}"
 )
+
+
+def find_root(root: str | Path | None = None) -> Path:
+    """Where sets lie: as given, else $HOLDFAST_DATA, else the folder `data`."""
+    return Path(root or os.environ.get("HOLDFAST_DATA") or "data")
 
 
 @dataclass(frozen=True)

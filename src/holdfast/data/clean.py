@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.data import cifar
 from holdfast.data.arrays import read_npz
+from holdfast.data.catalogue import find_root
 from holdfast.data.folders import read_folder
 from holdfast.data.images import Images
 from holdfast.words import listed, nearest
@@ -19,11 +19,6 @@ IMAGENET_FOLDERS = {
     "test": ("imagenet/val", "ImageNet/val", "ILSVRC2012/val", "val"),
     "train": ("imagenet/train", "ImageNet/train", "ILSVRC2012/train", "train"),
 }
-
-
-def find_root(root: str | Path | None = None) -> Path:
-    """Where sets lie: as given, else $HOLDFAST_DATA, else the folder `data`."""
-    return Path(root or os.environ.get("HOLDFAST_DATA") or "data")
 
 
 def open_clean(

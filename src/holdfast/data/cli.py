@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
-from rich.text import Text
 
-from holdfast.data.catalogue import CATALOGUE
-from holdfast.data.clean import find_root, open_clean
-from holdfast.data.corruptions import CORRUPTIONS, Table
-from holdfast.data.downloads import get
-from holdfast.data.layouts import SEVERITIES
-from holdfast.data.make import Layout, make
-from holdfast.terminal import columns, show
+from holdfast.data.corrupt.tables import CORRUPTIONS, SEVERITIES, Table
 
 
 @dataclass(frozen=True)
@@ -26,6 +19,11 @@ class List:
     """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
 
     def run(self) -> None:
+        from rich.text import Text
+
+        from holdfast.data.catalogue import CATALOGUE, find_root
+        from holdfast.terminal import columns, show
+
         root = find_root(self.root)
         table = columns("name", "here", "download", "what")
         for name, entry in CATALOGUE.items():
@@ -54,6 +52,9 @@ class Get:
     """Keep archives once they are unpacked."""
 
     def run(self) -> None:
+        from holdfast.data.catalogue import find_root
+        from holdfast.data.downloads import get
+
         for path in get(self.name, find_root(self.root), mirrors=self.mirror, keep=self.keep):
             print(path)
 
@@ -69,7 +70,7 @@ class Make:
     """Folder to write into."""
     root: Path | None = None
     """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
-    layout: Layout | None = None
+    layout: Literal["arrays", "folders"] | None = None
     """arrays (CIFAR-C's) or folders (ImageNet-C's); by itself, like the clean set."""
     corruptions: tuple[str, ...] = CORRUPTIONS
     severities: tuple[int, ...] = SEVERITIES
@@ -88,6 +89,9 @@ class Make:
     """Processes; by itself, one for each core."""
 
     def run(self) -> None:
+        from holdfast.data.clean import open_clean
+        from holdfast.data.make import make
+
         clean = open_clean(
             self.clean, self.root, images=self.images, classes=self.classes, size=self.size
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,12 +11,11 @@ from torch import Tensor
 from holdfast.data.corrupt import blur, digital, noise, weather
 from holdfast.data.corrupt.dice import Dice
 from holdfast.data.corrupt.frost import textures
-from holdfast.data.corrupt.tables import CIFAR, TABLES
+from holdfast.data.corrupt.tables import CORRUPTIONS as CORRUPTIONS
+from holdfast.data.corrupt.tables import TABLES
+from holdfast.data.corrupt.tables import Table as Table
 from holdfast.data.whole import whole
 from holdfast.words import listed, nearest
-
-Table = Literal["cifar", "imagenet"]
-CORRUPTIONS: tuple[str, ...] = tuple(CIFAR)
 
 _MAKERS: dict[str, Callable[..., Tensor]] = {
     name: getattr(family, name)

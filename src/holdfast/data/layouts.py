@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.data.arrays import ArrayImages, Header, check_images, read_array, read_header
-from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.corrupt.tables import CORRUPTIONS
+from holdfast.data.corrupt.tables import SEVERITIES as SEVERITIES
 from holdfast.data.folders import ENDINGS, FolderImages, list_classes, list_files, read_list
 from holdfast.data.images import Images, Lazy, check_labels
 from holdfast.data.whole import whole
 from holdfast.words import listed
 
 CLEAN = "original"
-SEVERITIES = (1, 2, 3, 4, 5)
 # ImageNet-C's archives; some people keep their folders around what they hold.
 GROUPS = ("noise", "blur", "weather", "digital")
 
@@ -140,5 +140,6 @@ def _check_none_missing(folder: Path, places: Sequence[str]) -> None:
     if missing:
         raise FileNotFoundError(
             f"{folder} lacks {listed(missing, 15)}. Expected every corruption that is asked for: "
-            "get or make the set, or name the corruptions that are there."
+            "get or make the set, or name the corruptions that are there (in `holdfast run`, by "
+            "--domains)."
         )

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.data import cifar
+from holdfast.data.catalogue import find_root
 from holdfast.data.clean import (
     IMAGENET_FOLDERS,
     check_imagenet,
     find_folder,
-    find_root,
     open_clean,
     read_classes,
     refuse_lists,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.method import Company, Method, Origin
-from holdfast.settings import Value
+from holdfast.settings import ByClasses, Value
 from holdfast.spec import Composition, compose, methods, parse
 from holdfast.terminal import as_text, columns, facts
 from holdfast.words import enumerated
@@ -97,9 +97,12 @@ class Card:
         return Group(Text(self.name, "bold"), facts(named), *self.parts)
 
 
-def card(spec: str, preset: str | None = None) -> Card:
-    """The card of a method or a composition, as in `card("eata+debias")`."""
+def card(spec: str, preset: str | None = None, classes: int | None = None) -> Card:
+    """The card of a method or a composition, as in `card("eata+debias")`; with the number of
+    classes, where that decides a setting."""
     method = compose(spec, preset=preset)
+    if classes is not None:
+        method = method.for_classes(classes)
     host = method.host
     return Card(
         name=method.names,
@@ -134,13 +137,13 @@ def _part(resolved: Method, written: Method, company: Company) -> Part:
         settings=tuple(
             Entry(
                 one.name,
-                resolved.given[one.name],
-                next(origin for origin, values in origins.items() if one.name in values),
+                resolved.given.get(one.name, str(one.default)),
+                next((o for o, values in origins.items() if one.name in values), "default"),
                 one.meaning,
                 one.admits(),
             )
             for one in resolved.settings()
-            if one.name in resolved.given
+            if one.name in resolved.given or isinstance(one.default, ByClasses)
         ),
     )
 

@@ -21,7 +21,7 @@ from holdfast.heads import find_head, layers_that_give_logits
 from holdfast.nets.normalized import Normalized
 from holdfast.select import norm_layers
 from holdfast.source import Source
-from holdfast.spec import compose, methods
+from holdfast.spec import brief, compose, methods
 from holdfast.split import Network, fingerprint
 from holdfast.step import Step
 from holdfast.terminal import as_text, columns, facts
@@ -98,6 +98,7 @@ def doctor(
     batch_size: int = 64,
     source: Source | None = None,
     head: str | None = None,
+    method: str | Sequence[str] = (),
 ) -> Diagnosis:
     """Which parts a model has, whether its input is right, and which methods fit it.
 
@@ -108,6 +109,7 @@ def doctor(
     batch_size: of the stream to come.
     source: what is known of the source data, as for `adapt`.
     head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
+    method: the methods to try, as spec strings; by itself, all that have a name.
 
     The model itself is never changed.
     """
@@ -119,6 +121,9 @@ def doctor(
         raise ValueError(f"source is a holdfast.Source, not {type(source).__name__}.")
     if labels is not None and images is None:
         raise ValueError("labels=… are those of images: pass both.")
+    chosen = [method] if isinstance(method, str) else list(method)
+    for name in chosen:
+        compose(name)  # what cannot be read is an error at once
     findings: list[Finding] = []
 
     def works(instead: str, action: Callable[..., object], *arguments: object) -> bool:
@@ -156,7 +161,7 @@ def doctor(
             if headed:
                 works(hint, lambda: step.features)
         fits = {
-            name: try_method(
+            brief(name): try_method(
                 compose(name),
                 model,
                 head=head,
@@ -167,7 +172,7 @@ def doctor(
             )
             if runs
             else Fit(False, ("not tried: the model fails on these images",))
-            for name in methods()
+            for name in chosen or methods()
         }
     return Diagnosis(
         model=_describe(model),

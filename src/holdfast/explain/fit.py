@@ -56,8 +56,6 @@ def try_method(
     classes: int | None,
 ) -> Fit:
     """Set the method up on a copy of the model and, if there are images, let it adapt to them."""
-    selection = method.host.selection()
-    has_batch_norm = bool(batch_norms(model))
     remarks = []
     try:
         _run(method, model, head, source, images)
@@ -70,18 +68,30 @@ def try_method(
             remarks.append(f"needs source {needs}: pass {call}")
         else:
             remarks.append(f"adapt() will first make {needs} from the source's loader")
-    if classes is not None:
-        remarks += [text for one in method.methods if (text := one.advice(classes))]
-    if selection.statistics in ("batch", "running") and has_batch_norm:
-        if batch_size == 1:
-            text = "needs window=W: one image has no batch statistics, the last W images have"
-            return Fit(False, (text, *remarks))
-        if batch_size < NOISY_BELOW:
-            remarks.append(
-                f"batch statistics of {batch_size} images are noisy: give larger batches, or pass "
-                "window=W"
-            )
+    remarks += advise(method, model, batch_size, classes)
+    if batch_size == 1 and _by_batch(method, model):
+        text = "needs window=W: one image has no batch statistics, the last W images have"
+        return Fit(False, (text, *remarks))
     return Fit(True, tuple(remarks))
+
+
+def advise(
+    method: Composition, model: nn.Module, batch_size: int, classes: int | None
+) -> list[str]:
+    """What to know of a method's settings and of the batch size, as far as it needs no trying."""
+    remarks = [] if classes is None else method.advice(classes)
+    if 1 < batch_size < NOISY_BELOW and _by_batch(method, model):
+        remarks.append(
+            f"batch statistics of {batch_size} images are noisy: give larger batches, or pass "
+            "window=W"
+        )
+    return remarks
+
+
+def _by_batch(method: Composition, model: nn.Module) -> bool:
+    """Whether it normalises by statistics of the batch at hand."""
+    statistics = method.host.selection().statistics
+    return statistics in ("batch", "running") and bool(batch_norms(model))
 
 
 def _run(

@@ -14,15 +14,12 @@ mean and a std that are given take its place, and go around a model that has non
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import operator
-import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
+from holdfast.imports import file_hash, import_code
 from holdfast.nets.normalized import Normalization, Normalized, normalized, read_normalization
 from holdfast.nets.zoo import NETWORKS, build
 from holdfast.words import listed, nearest
@@ -58,6 +55,14 @@ def _glyphs() -> nn.Module:
     from holdfast.data import glyphs  # which needs these networks
 
     return glyphs.model()
+
+
+def hash_of_code(place: str) -> str | None:
+    """SHA-256 of the file that a model of anybody's code comes from; None of any other."""
+    where, colon, _ = place.rpartition(":")
+    if not colon or place.partition(":")[0] in (*NETWORKS, "torchvision", "timm"):
+        return None
+    return file_hash(import_code(where).__name__)
 
 
 def _two(text: str) -> tuple[str, str]:
@@ -117,7 +122,7 @@ def _from_code(place: str) -> nn.Module:
     if not (where and colon and name):
         close = nearest(place.partition(":")[0], NETWORKS)
         raise ValueError(f"--model is {FORMS}; not {place!r}.{close}")
-    module = _import(where)
+    module = import_code(where)
     try:
         found = operator.attrgetter(name)(module)
     except AttributeError:
@@ -133,30 +138,3 @@ def _from_code(place: str) -> nn.Module:
     if not isinstance(found, nn.Module):
         raise ValueError(f"{place} gives {type(found).__name__}, not a torch.nn.Module.")
     return found
-
-
-def _import(where: str) -> ModuleType:
-    """A module by its name or its file, with the current folder on the path."""
-    _add_to_path(Path.cwd())
-    file = Path(where) if where.endswith(".py") else None
-    if file is not None and not file.is_file():
-        raise ValueError(f"There is no file {where}.")
-    try:
-        return importlib.import_module(where) if file is None else _run_file(file)
-    except Exception as error:
-        raise ValueError(f"Cannot import {where}: {type(error).__name__}: {error}") from error
-
-
-def _run_file(file: Path) -> ModuleType:
-    _add_to_path(file.resolve().parent)
-    # Under a name of its own, so that a file called torch.py hides nothing.
-    spec = importlib.util.spec_from_file_location(f"file_{file.stem}", file)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _add_to_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))

@@ -25,7 +25,7 @@ class Agreement(Term):
 
     def forward(self, step: Step) -> Said:
         view = step.view(self.augment(step.images))
-        loss = nn.functional.cross_entropy(view.logits, step.probabilities)
+        loss = nn.functional.cross_entropy(view.logits, step.detached_probabilities)
         return Said(loss, len(step.images), self.augment.commit)
 
 

@@ -54,7 +54,7 @@ class EmaPrototypes(Term):
         features = step.features[kept]
         labels = step.labels[kept]
         similarity = features @ self.prototypes.T / self.norms.clamp_min(1e-12)
-        target = step.probabilities[kept] if self.soft else labels
+        target = step.detached_probabilities[kept] if self.soft else labels
         loss = nn.functional.cross_entropy(similarity, target)
         return Said(loss, len(kept), lambda: self.update(features.detach(), labels))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,13 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.method import Learner
-from holdfast.settings import setting
+from holdfast.settings import ByClasses, setting
 from holdfast.spec import register
 from holdfast.step import Step
 from holdfast.task import Task
 from holdfast.terms import ReliableEntropy, Said, Term
 
 PAPER = "Niu et al. 2022, Efficient test-time model adaptation without forgetting, arXiv 2204.02610"
+
+# The published value at 1,000 classes, and as far above the cosine of a sure prediction at others.
+BY_CLASSES = ByClasses(
+    lambda classes: min(0.05 * math.sqrt(1000 / classes), 0.9), "0.05·√(1000/C), at most 0.9"
+)
 
 
 class FisherAnchor(Term):
@@ -57,12 +63,19 @@ class Eta(Learner):
 
     paper: ClassVar[str] = PAPER
     note: ClassVar[str] = (
-        "With few classes, raise redundancy: a sure prediction has a cosine of about 1/√C to an "
-        "even mean, so that with fewer than some 400 classes the default may drop most images."
+        "A sure prediction has a cosine of about 1/√C to an even mean, so that redundancy follows "
+        "the number of classes; presets keep the published 0.05, which is meant for 1,000 classes "
+        "and drops most images where there are fewer than some 400."
     )
+    presets: ClassVar = {
+        "cifar100-c": {"redundancy": 0.05},
+        "imagenet-c": {"redundancy": 0.05},
+    }
 
     entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
-    redundancy: float = setting(0.05, "kept: |cos| to the mean prediction below this", at_least=0)
+    redundancy: float = setting(
+        BY_CLASSES, "kept: |cos| to the mean prediction below this", at_least=0
+    )
 
     def advice(self, classes: int) -> str | None:
         usual = classes**-0.5
@@ -70,8 +83,8 @@ class Eta(Learner):
             return None
         return (
             f"redundancy={self.redundancy:g} drops most images of {classes} classes, since a sure "
-            f"prediction has a cosine of about {usual:.2f} to the mean: give it about "
-            f"{2 * usual:.1g}"
+            f"prediction has a cosine of about {usual:.2f} to the mean: "
+            f"{BY_CLASSES.rule(classes):.2g} suits them, which is the default without a preset"
         )
 
     def terms(self, task: Task) -> list[Term]:

@@ -183,7 +183,7 @@ class MemoryStep(PlainStep):
         p = logits.softmax(1)
         entropies = (-(p * (p + 1e-6).log()).sum(1)).tolist()
         labels = logits.argmax(1).tolist()
-        proposal = Proposal()
+        proposal = Proposal(due=False)
         for image, label, entropy in zip(images, labels, entropies, strict=True):
             self.memory.add(image.clone(), label, entropy)
             if self.memory.clock % self.every == 0:

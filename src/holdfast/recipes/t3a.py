@@ -45,12 +45,43 @@ class NearestPrototype(Prediction):
         return classify(self.supports, step.features.detach(), step.logits.detach(), step.newest)
 
     def module(self, export: Export, exact: bool) -> nn.Module:
-        model, head = export(self.network), self.network.head_name
+        model, name = export(self.network), str(self.network.head_name)
         if exact:
-            return WithSupports(model, str(head), copy.deepcopy(self.supports))
-        plain = Network(model, head=head, memory_format=self.network.memory_format_name)
-        plain.set_rows(nn.functional.normalize(self.supports.sums, dim=1))
-        return plain.plain_model()
+            return WithSupports(model, name, copy.deepcopy(self.supports))
+        head = PrototypeHead(model.get_submodule(name), self.supports)
+        if not name:  # the model is nothing but its head
+            return head
+        model.set_submodule(name, head)
+        return model
+
+
+class PrototypeHead(nn.Module):
+    """In place of a head: prototypes, which each image joins for its own prediction only, as a
+    batch of one would."""
+
+    sums: Tensor
+    limits: Tensor
+    leaving: Tensor
+
+    def __init__(self, head: nn.Module, supports: Supports):
+        super().__init__()
+        self.head = head
+        limits, leaving = supports.weakest()
+        self.register_buffer("sums", supports.sums.clone())
+        self.register_buffer("limits", limits)
+        self.register_buffer("leaving", leaving)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        features = inputs.flatten(1).to(self.sums)
+        logits = self.head(inputs).flatten(1).to(self.sums)
+        log_p = logits.log_softmax(1)
+        label = logits.argmax(1)
+        enters = -(log_p.exp() * log_p).sum(1) < self.limits[label]
+        moved = nn.functional.normalize(features, dim=1) - self.leaving[label]
+        own = self.sums[label] + enters[:, None] * moved
+        own_score = (features * nn.functional.normalize(own, dim=1)).sum(1, keepdim=True)
+        scores = features @ nn.functional.normalize(self.sums, dim=1).T
+        return scores.scatter(1, label[:, None], own_score)
 
 
 class WithSupports(nn.Module):
@@ -90,8 +121,8 @@ class T3a(Method):
     predicts: ClassVar[str] = "products with prototypes, the batch's own features included"
 
     note: ClassVar[str] = (
-        "The batch joins the supports before its own prediction. frozen() gives a plain model with "
-        "the prototypes for its head; frozen(statistics='batch') lets each batch join."
+        "The batch joins the supports before its own prediction. In frozen() each image joins them "
+        "for itself, as a batch of one would; frozen(statistics='batch') lets each batch join."
     )
     gathers: ClassVar[bool] = True
     memory: ClassVar[str] = (

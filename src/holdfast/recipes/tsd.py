@@ -113,7 +113,7 @@ class LocalAgreement(Term):
         near = similarity.topk(min(self.neighbours, available), dim=1)
         entered = near.indices - old.shape[1]
         from_bank = bank.scores.flatten(0, 1)[near.indices.clamp_max(old.shape[1] - 1)]
-        from_batch = step.probabilities[entering[entered.clamp_min(0)]]
+        from_batch = step.detached_probabilities[entering[entered.clamp_min(0)]]
         return near.values, torch.where((entered < 0)[:, :, None], from_bank, from_batch)
 
 

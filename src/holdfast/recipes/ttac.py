@@ -125,7 +125,7 @@ class ClassAlignment(Term):
         self.register_buffer("ridge", RIDGE * source.covariance.max(), persistent=False)
 
     def forward(self, step: Step) -> Said | None:
-        confident = (step.probabilities.amax(1) > self.threshold) & self.known[step.labels]
+        confident = (step.detached_probabilities.amax(1) > self.threshold) & self.known[step.labels]
         chosen = confident.nonzero().squeeze(1)
         if not len(chosen):
             return None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from holdfast.bench.comparable import CONTROL, differences, published_row
+from holdfast.bench.comparable import CONTROL, code_of, differences, published_row
 from holdfast.bench.experiments import Experiment, Line, experiments
 from holdfast.bench.measures import Finished
 from holdfast.bench.published import Benchmark, PublishedRow, PublishedTable
@@ -24,8 +24,15 @@ class Beside:
 
 
 def beside(comparison: Comparison) -> Beside:
+    found = _beside(comparison)
+    return replace(found, note=f"{found.note} {comparison.caveat}".strip())
+
+
+def _beside(comparison: Comparison) -> Beside:
     runs = {one.label: _finished(one) for one in comparison.entries}
     known = [one for each in runs.values() for one in each]
+    if not known and any(one.finished for one in comparison.readings):
+        return Beside("None of these runs can stand beside published numbers.")
     if not known:
         return Beside("No run is finished, so none stands beside published numbers.")
     data = known[0].run.data
@@ -53,7 +60,8 @@ def _try(experiment: Experiment, runs: Mapping[str, list[Finished]]) -> Beside:
     for label, each in runs.items():
         if not each:
             continue
-        apart = differences(experiment, [*controls, *each])
+        same = [one for one in controls if code_of(one) == code_of(each[0])]
+        apart = differences(experiment, [*(same or controls), *each])
         reasons |= dict.fromkeys(apart)
         row = None if apart else published_row(experiment, Line(label, each[0].run.method))
         if row is not None:

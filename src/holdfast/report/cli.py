@@ -8,13 +8,6 @@ from typing import Annotated
 
 import tyro
 
-from holdfast.report.follow import follow, write
-from holdfast.report.gather import gather
-from holdfast.report.page import Report as Content
-from holdfast.report.page import page
-from holdfast.report.pictures import write_pictures
-from holdfast.report.texts import latex, markdown
-
 
 @dataclass(frozen=True)
 class Report:
@@ -38,6 +31,13 @@ class Report:
     """Seconds between two looks at the runs."""
 
     def run(self) -> None:
+        from holdfast.report.follow import follow, write
+        from holdfast.report.gather import gather
+        from holdfast.report.page import Report as Content
+        from holdfast.report.page import page
+        from holdfast.report.pictures import write_pictures
+        from holdfast.report.texts import latex, markdown
+
         if self.every <= 0:
             raise ValueError(f"every is a number of seconds above 0, not {self.every:g}.")
         if self.follow:

@@ -31,7 +31,8 @@ IMAGES = (
     "head",
 )
 # What decides no number, and what is compared by other means.
-ASIDE = {"root", "workers", "tags", "analysis", "seed", "method", "stream", "batch", "limit"}
+ASIDE = {"root", "workers", "tags", "analysis", "seed", "method", "stream"}
+ASIDE |= {"batch", "limit", "domains"}
 _REPEATED = re.compile(r"\b(?:batch|order_seed)=\d+,?")
 # One batch in twenty that takes this many times the median tells of other programs at work.
 STEADY = 1.5
@@ -121,6 +122,8 @@ class Entry:
             "batch": self.first.batch_size,
             "version": _dig(self.first.manifest, "versions", "holdfast"),
             "source data": self.first.hashes.get("source"),
+            "code": str(self.first.hashes.get("code", "unknown"))[:8],
+            **{name: str(one)[:8] for name, one in self.first.own_code.items()},
         }
 
 
@@ -138,6 +141,18 @@ class Comparison:
     @property
     def readings(self) -> list[Reading]:
         return [reading for one in self.entries for reading in one.readings]
+
+    @property
+    def caveat(self) -> str:
+        """What a reader should know where runs were made by different code; else nothing."""
+        codes = {str(one.hashes.get("code", "unknown")) for one in self.readings}
+        if len(codes) < 2:
+            return ""
+        unknown = ", one of them unknown," if "unknown" in codes else ""
+        return (
+            f"Runs that {len(codes)} versions of the code made{unknown} are compared here, so a "
+            "difference may be the code's: repeat their commands to have all made by one."
+        )
 
     @cached_property
     def disturbed(self) -> bool:
@@ -242,6 +257,8 @@ def _method_key(reading: Reading) -> str:
             "batch": reading.batch_size,
             "source": reading.hashes.get("source"),
             "version": _dig(reading.manifest, "versions", "holdfast"),
+            "code": reading.hashes.get("code"),
+            **reading.own_code,
         }
     )
 
@@ -304,6 +321,7 @@ def _titles(made: Sequence[Comparison]) -> list[str]:
 
 def _alike(one: Entry, other: Entry) -> bool:
     """Under the same conditions; whether a source was asked for is the method's own matter."""
+    # An own method that the other adds is its own matter too, and `one` has not got it.
     keys = set(one.conditions) - {"source data", "version"}
     return all(one.conditions[key] == other.conditions.get(key) for key in keys)
 

@@ -30,6 +30,7 @@ def how(comparison: Comparison, places: Mapping[str, int], prefix: str) -> str:
     return (
         f'<section class="how" aria-labelledby="{prefix}how-h"><h3 id="{prefix}how-h">How it was '
         "run</h3>"
+        + (f'<p class="key">{escape(comparison.caveat)}</p>' if comparison.caveat else "")
         + pairs("What the runs were made with", _facts(readings))
         + _commands(readings)
         + f'<details id="{prefix}runs"><summary>Every run, {len(readings)} of them</summary>'
@@ -60,6 +61,10 @@ def _facts(readings: Iterable[Reading]) -> dict[str, str]:
         "hash of the data": all_of(one.hashes.get("data") for one in known),
         "hash of the weights": all_of(one.hashes.get("model") for one in known),
         "hash of the source": all_of(one.hashes.get("source") for one in known),
+        "hash of the code": all_of(one.hashes.get("code") for one in known),
+        "hashes of own files": all_of(
+            f"{name} {value}" for one in known for name, value in one.own_code.items()
+        ),
         "normalisation": all_of(_plain(one.manifest.get("normalisation")) for one in known),
         "versions": all_of(_plain(one.manifest.get("versions")) for one in known),
         "machine": all_of(_plain(one.manifest.get("machine")) for one in known),

@@ -140,6 +140,12 @@ class Reading:
         found = self.manifest.get("hashes")
         return found if isinstance(found, Mapping) else {}
 
+    @property
+    def own_code(self) -> dict[str, Any]:
+        """The hashes of files that did not come with holdfast: of methods, and of the model."""
+        own = ("method ", "model file")
+        return {name: one for name, one in self.hashes.items() if name.startswith(own)}
+
     def figure(self, name: str) -> float:
         """NaN where it is not known."""
         value = self.figures.get(name)

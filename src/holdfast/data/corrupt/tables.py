@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
+
+Table = Literal["cifar", "imagenet"]
+SEVERITIES = (1, 2, 3, 4, 5)
 
 Figures = tuple[float, ...]
 
@@ -88,4 +92,5 @@ IMAGENET: Mapping[str, tuple[Figures, ...]] = {
     "jpeg_compression": _each(25, 18, 15, 10, 7),
 }
 
+CORRUPTIONS: tuple[str, ...] = tuple(CIFAR)
 TABLES: Mapping[str, Mapping[str, tuple[Figures, ...]]] = {"cifar": CIFAR, "imagenet": IMAGENET}

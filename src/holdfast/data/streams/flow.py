@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,8 +122,14 @@ class Flow:
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
 
+    @cached_property
+    def notices(self) -> tuple[str, ...]:
+        """What to know of the stream over these data before it is shown."""
+        return tuple(self.stream.notices(self._view, self._stretches))
+
     @property
     def samples(self) -> int:
+        """The number of images."""
         return sum(map(self._size, self._runs()))
 
     def _runs(self) -> Iterator[range]:

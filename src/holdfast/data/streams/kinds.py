@@ -1,11 +1,14 @@
-"""The kinds of drift: in which order a stream shows which domains, and how samples are drawn."""
+"""The kinds of drift: in which order a stream shows which domains, and how samples are drawn.
+
+Those whose labels come in runs are in `label_kinds`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,9 +18,11 @@ from holdfast.data.streams import samplers
 from holdfast.data.streams.flow import Lazily, Stretch, count_batches
 from holdfast.data.streams.orders import ordered
 from holdfast.data.streams.samplers import Sampler
-from holdfast.data.streams.spec import Stream, register
+from holdfast.data.streams.spec import Stream, limit_setting, register
 from holdfast.data.streams.view import Origin, View
 from holdfast.settings import setting
+
+ORDER_MEANING = "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
 
 
 @dataclass(frozen=True)
@@ -25,10 +30,16 @@ class Ordered(Stream):
     """Domain after domain."""
 
     order: str = setting(
-        "paper", "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
+        "paper",
+        ORDER_MEANING,
+        source="paper: debias; rotta: RoTTA; cotta0 to cotta9: CoTTA",
     )
-    order_seed: int = setting(0, "which random order", at_least=0)
-    clean: bool = setting(False, "whether clean images come last")
+    order_seed: int = setting(
+        0, "which random order", at_least=0, source="debias, which has three random orders"
+    )
+    clean: bool = setting(
+        False, "whether clean images come last", source="debias; other papers show none"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,13 +55,21 @@ class Ordered(Stream):
         origins = [Origin(domain) for domain in self.domains()]
         return [Stretch((one,), view.size(one), self.draws()) for one in origins]
 
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        if self.order != "random" and self.order_seed:
+            yield f"{self.name}: order_seed has no effect on order={self.order}, only on random."
+
 
 @register("continual")
 @dataclass(frozen=True)
 class Continual(Ordered):
     """Each corruption once, shuffled within, and clean images last."""
 
-    clean: bool = setting(True, "whether clean images come last")
+    after: ClassVar[str] = "CoTTA, debias"
+
+    clean: bool = setting(
+        True, "whether clean images come last", source="debias; other papers show none"
+    )
 
 
 @register("single")
@@ -61,20 +80,26 @@ class Single(Continual):
     One image has no batch statistics: adapt(…, window=W) has a method see the latest W of them.
     """
 
-    batch: int = setting(1, "images in a batch", at_least=1, at_most=1)
+    after: ClassVar[str] = "SAR"
+
+    batch: int = setting(1, "images in a batch", at_least=1, at_most=1, source="SAR")
 
 
 @register("paced")
 @dataclass(frozen=True)
 class Paced(Continual):
-    """As continual, at a speed that waits for no method (Alfarra et al. 2024).
+    """As continual, at a speed that waits for no method.
 
     A method is busy from taking a batch until it asks for the next one. On CUDA the caller has to
     synchronise before it asks, else what is still to be computed counts for nothing. From the
     batch on that a resumed stream starts with, the method is not busy.
     """
 
-    rate: float = setting(100, "images a second", at_least=1e-3)
+    after: ClassVar[str] = "Alfarra et al."
+
+    rate: float = setting(
+        100, "images a second", at_least=1e-3, source="holdfast; the idea: Alfarra et al."
+    )
 
 
 @register("gradual")
@@ -82,8 +107,16 @@ class Paced(Continual):
 class Gradual(Ordered):
     """Each corruption at severities 1-2-3-4-5-4-3-2-1."""
 
+    own_severities: ClassVar[bool] = True
+    after: ClassVar[str] = "CoTTA, RMT"
+
+    limit: int = limit_setting(
+        "most images of each corruption at each severity, evenly picked; 0: all"
+    )
     first: Literal["rising", "falling"] = setting(
-        "rising", "the first corruption: 1 to 5 and back, or from 5 down as CoTTA's"
+        "rising",
+        "the first corruption: 1 to 5 and back, or from 5 down",
+        source="rising: RMT's code; falling: CoTTA",
     )
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
@@ -103,81 +136,32 @@ class Gradual(Ordered):
 class Mixed(Ordered):
     """All corruptions at once, pooled and shuffled."""
 
+    after: ClassVar[str] = "SAR"
+
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         origins = tuple(Origin(domain) for domain in self.domains())
         return [Stretch(origins, sum(map(view.size, origins)), self.draws())]
 
 
-@register("correlated")
-@dataclass(frozen=True)
-class Correlated(Ordered):
-    """Labels come in runs, drawn by a Dirichlet law (Yuan et al. 2023, RoTTA)."""
-
-    order: str = setting("rotta", "as in continual")
-    gamma: float = setting(0.1, "concentration: the smaller, the longer the runs", at_least=1e-6)
-    sampler: Literal["rotta", "note", "sort"] = setting(
-        "rotta", "RoTTA's sampler, NOTE's (which drops a last batch that is not full), or by class"
-    )
-    slots: int = setting(0, "slots of RoTTA's sampler; 0: one a class, at most 100", at_least=0)
-
-    def draws(self) -> Sampler:
-        if self.sampler == "note":
-            return partial(samplers.note, beta=self.gamma)
-        if self.sampler == "sort":
-            return samplers.sort
-        return partial(samplers.rotta, gamma=self.gamma, slots=self.slots)
-
-    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        found = super().stretches(view, seed)
-        if self.sampler != "note":
-            return found
-        if min(one.size for one in found) < self.batch:
-            raise ValueError(
-                f"NOTE's sampler drops batches that are not full, and a domain has fewer than "
-                f"{self.batch} images: lower batch, or take sampler=rotta."
-            )
-        return [replace(one, size=one.size // self.batch * self.batch) for one in found]
-
-
-@register("recurring")
-@dataclass(frozen=True)
-class Recurring(Correlated):
-    """The correlated stream again and again, drawn anew each time (Hoang et al. 2024, PeTTA)."""
-
-    visits: int = setting(20, "how often each domain comes", at_least=1)
-
-    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        once = super().stretches(view, seed)
-        return [replace(one, visit=visit) for visit in range(self.visits) for one in once]
-
-
-@register("labelshift")
-@dataclass(frozen=True)
-class LabelShift(Ordered):
-    """Each class in turn is the likely one, drawn with replacement (Niu et al. 2023, SAR)."""
-
-    ratio: float = setting(500_000, "how much likelier than another class it is", at_least=1)
-    steps: int = setting(100, "samples for which a class is the likely one", at_least=1)
-
-    def draws(self) -> Sampler:
-        return partial(samplers.shift_labels, ratio=self.ratio, steps=self.steps)
-
-    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        origins = [(Origin(domain),) for domain in self.domains()]
-        return [
-            Stretch(one, len(np.unique(view.labels(one))) * self.steps, self.draws())
-            for one in origins
-        ]
-
-
 @register("noisy")
 @dataclass(frozen=True)
 class Noisy(Ordered):
-    """As many intruders among the images, not scored (Gong et al. 2023, SoTTA)."""
+    """As many intruders among the images, not scored."""
 
-    kind: Literal["uniform", "other", "attack"] = setting(
-        "uniform", "noise, or what is given as `intruders`: images of no class, adversarial images"
+    after: ClassVar[str] = "SoTTA"
+
+    limit: int = limit_setting(
+        "most images of each domain, evenly picked, and as many intruders; 0: all"
     )
+    kind: Literal["uniform", "other", "attack"] = setting(
+        "uniform",
+        "noise, or what is given as `intruders`: images of no class, adversarial images",
+        source="SoTTA",
+    )
+
+    @property
+    def takes_intruders(self) -> bool:
+        return self.kind != "uniform"
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         found = []
@@ -202,7 +186,8 @@ class Noisy(Ordered):
         if given is None:
             raise ValueError(
                 "noisy(kind=other) mixes in images of another set: pass them as "
-                "over(data, intruders=pool), or take kind=uniform."
+                "over(data, intruders=pool), on the command line as --intruders SET, or take "
+                "kind=uniform."
             )
         return given
 
@@ -210,18 +195,32 @@ class Noisy(Ordered):
 @register("endless")
 @dataclass(frozen=True)
 class Endless(Ordered):
-    """One corruption fades into the next, for ever new pairs (after Press et al. 2023, CCC).
+    """One corruption fades into the next, for ever new pairs.
 
     Both severities move in steps of 0.25, one down and one up, and batches run across steps: a
     short one would tell where a step ends. CCC also keeps a reference
     network's accuracy level along the way, which asks for a table of that network's.
     """
 
-    runs_on = True
+    runs_on: ClassVar[bool] = True
+    redraws: ClassVar[bool] = True
+    own_severities: ClassVar[bool] = True
+    after: ClassVar[str] = "CCC"
 
-    speed: int = setting(1000, "images at each step", at_least=2)
-    samples: int = setting(7_500_000, "images in all", at_least=1)
-    severity: float = setting(5, "severity of a corruption by itself", at_least=0.25, at_most=5)
+    limit: int = limit_setting(
+        "images in all are at most this times the number of corruptions; 0: samples says it"
+    )
+    speed: int = setting(
+        1000, "images at each step", at_least=2, source="1000, 2000 or 5000 in CCC"
+    )
+    samples: int = setting(7_500_000, "images in all", at_least=1, source="7.5 million in CCC")
+    severity: float = setting(
+        5,
+        "severity of a corruption by itself",
+        at_least=0.25,
+        at_most=5,
+        source="holdfast; CCC goes by a network's accuracy",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -236,11 +235,25 @@ class Endless(Ordered):
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         names = self.domains()
         view.size(Origin.at(*((name, 0.25) for name in names)))  # what is missing shows at once
-        count = count_batches(self.samples, self.speed)  # a last step of one image is none
+        count = count_batches(self.total, self.speed)  # a last step of one image is none
         # Each corruption is another one than that before it.
         rng = np.random.default_rng([seed, 0, 1])
         moves = rng.integers(1, len(names), count // self._steps + 2)
         return Lazily(count, partial(self._step, count, np.cumsum(moves) % len(names)))
+
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        if len(stretches) <= self._steps:
+            yield (
+                f"{self.name}: its {self.total:,} images end before the second corruption is there "
+                f"by itself, which takes {self.speed * self._steps:,} images: lower speed, or "
+                f"raise {'limit' if self.total < self.samples else 'samples'}."
+            )
+
+    @property
+    def total(self) -> int:
+        """Images in all."""
+        return min(self.samples, self.limit * len(self.domains()) or self.samples)
 
     @property
     def _steps(self) -> int:
@@ -250,5 +263,5 @@ class Endless(Ordered):
         pair, step = divmod(number, self._steps)
         fading, rising = (self.domains()[one] for one in chain[pair : pair + 2])
         origin = Origin.at((fading, self.severity - 0.25 * step), (rising, 0.25 * step))
-        size = self.speed if number + 1 < count else self.samples - number * self.speed
+        size = self.speed if number + 1 < count else self.total - number * self.speed
         return Stretch((origin,), size, partial(samplers.cycle, count=size))

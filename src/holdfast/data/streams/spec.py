@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
@@ -17,17 +18,34 @@ if TYPE_CHECKING:
     from holdfast.data.streams.view import View
 
 
+def limit_setting(meaning: str) -> Any:
+    """The setting `limit`, which says of each kind what it bounds there."""
+    return setting(0, meaning, at_least=0, source="holdfast")
+
+
 @dataclass(frozen=True)
 class Stream(Settled, ABC):
     """Base of all streams: a subclass names its settings and says how its samples are laid out."""
 
     runs_on: ClassVar[bool] = False
     """Whether a batch goes on from one part into the next; otherwise each ends with a batch."""
+    redraws: ClassVar[bool] = False
+    """Whether an image may come again within a part: limit then bounds what is drawn, and not what
+    it is drawn from."""
+    own_severities: ClassVar[bool] = False
+    """Whether it asks for severities itself, whatever the one that the data were opened at."""
+    after: ClassVar[str] = ""
+    """Whose protocol it is: names in `papers.PAPERS`."""
 
-    batch: int = setting(64, "images in a batch", at_least=1)
-    limit: int = setting(0, "images of each domain, evenly picked; 0: all", at_least=0)
+    batch: int = setting(
+        64, "images in a batch", at_least=1, source="64 in debias, RoTTA, PeTTA and CCC"
+    )
+    limit: int = limit_setting("most images of each domain, evenly picked; 0: all")
     rate: float = setting(
-        0, "images a second; what comes while a method is busy is missed; 0: it waits", at_least=0
+        0,
+        "images a second; what comes while a method is busy is missed; 0: it waits",
+        at_least=0,
+        source="Alfarra et al.",
     )
 
     def __post_init__(self) -> None:
@@ -45,16 +63,35 @@ class Stream(Settled, ABC):
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         """The stream's parts, in order: each is drawn by itself."""
 
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        """What to know before the stream is shown: where it is not what its name promises, or a
+        setting has no effect."""
+        yield from ()
+
+    @property
+    def takes_intruders(self) -> bool:
+        """Whether it mixes in images that are given to it."""
+        return False
+
     def over(self, data: Data, *, seed: int = 0, intruders: Pool | Data | None = None) -> Flow:
         """The stream over a data set; `seed` decides every draw.
 
         `intruders` are the out-of-set images of a noisy stream: the same for all domains, or a
-        data set with some for each.
+        data set with some for each. What one should know of the stream is a warning, and stands
+        in the flow's `notices`.
         """
         from holdfast.data.streams.flow import Flow
         from holdfast.data.streams.view import View
 
-        return Flow(self, View(data, self.limit, intruders), seed)
+        if intruders is not None and not self.takes_intruders:
+            raise ValueError(
+                f"{self} takes no intruders, and some were given: write noisy(kind=other) for "
+                "images of another set, noisy(kind=attack) for adversarial ones, or give none."
+            )
+        flow = Flow(self, View(data, 0 if self.redraws else self.limit, intruders), seed)
+        for notice in flow.notices:
+            warnings.warn(notice, stacklevel=2)
+        return flow
 
 
 _kinds: dict[str, type[Stream]] = {}

@@ -1,0 +1,60 @@
+"""What is about to be run: how long each stream is, and what to know of it and of the methods."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.bench.materials import Materials
+from holdfast.bench.plan import Run
+from holdfast.data.streams import Flow
+from holdfast.explain.fit import advise
+
+
+def announce(lines: Iterable[str]) -> None:
+    """Where progress is told too, so that results can go into a file by themselves."""
+    for line in lines:
+        print(line, file=sys.stderr, flush=True)
+
+
+def preview(runs: Iterable[Run], materials: Materials) -> list[str]:
+    """Lines to read before the runs begin. What is wrong with a run, the run itself says."""
+    known = list(runs)
+    return [*preview_streams(known, materials), *preview_methods(known, materials)]
+
+
+def preview_streams(runs: Iterable[Run], materials: Materials) -> list[str]:
+    """How many images and batches each stream has, for how many runs, and its notices."""
+    flows: dict[tuple[object, ...], Flow] = {}
+    lines: dict[str, int] = {}
+    notices: dict[str, None] = {}
+    for run in runs:
+        try:
+            key = (id(materials.data(run)), str(run.laid_out), run.intruders)
+            flow = flows[key] = flows.get(key) or materials.flow(run)
+        except Exception:
+            continue
+        window = f", window {run.sight}" if run.sight else ""
+        batches = f"{len(flow):,} batch{'es' * (len(flow) > 1)}"
+        line = (
+            f"{Path(run.data).name}, {run.laid_out}: {flow.samples:,} images in {batches}{window}"
+        )
+        lines[line] = lines.get(line, 0) + 1
+        notices |= dict.fromkeys(flow.notices)
+    sizes = [f"{line}; {count} run{'s' * (count > 1)}" for line, count in lines.items()]
+    return sizes + [f"note: {text}" for text in notices]
+
+
+def preview_methods(runs: Iterable[Run], materials: Materials) -> list[str]:
+    """What `holdfast doctor` says of settings and of the batch size, and of which methods."""
+    titles: dict[str, dict[str, None]] = {}
+    for run in runs:
+        try:
+            model, classes = materials.model(run), materials.classes(run)
+        except Exception:
+            continue
+        batch = max(run.laid_out.batch, run.sight or 1)
+        for text in advise(run.composition, model, batch, classes):
+            titles.setdefault(text, {})[run.title] = None
+    return [f"note: {', '.join(names)}: {text}." for text, names in titles.items()]

@@ -1,0 +1,140 @@
+"""The kinds of drift in which labels come in runs, as of a camera that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from holdfast.data.streams import samplers
+from holdfast.data.streams.flow import Stretch, count_batches
+from holdfast.data.streams.kinds import ORDER_MEANING, Ordered
+from holdfast.data.streams.samplers import Sampler
+from holdfast.data.streams.spec import limit_setting, register
+from holdfast.data.streams.view import Origin, View
+from holdfast.settings import setting
+
+
+@register("correlated")
+@dataclass(frozen=True)
+class Correlated(Ordered):
+    """Labels come in runs, drawn by a Dirichlet law."""
+
+    after: ClassVar[str] = "RoTTA, NOTE"
+
+    order: str = setting("rotta", ORDER_MEANING, source="RoTTA")
+    gamma: float = setting(
+        0.1,
+        "concentration: the smaller, the longer the runs",
+        at_least=1e-6,
+        source="0.1 in RoTTA; in NOTE too, as β",
+    )
+    sampler: Literal["rotta", "note", "sort"] = setting(
+        "rotta",
+        "RoTTA's sampler, NOTE's (which drops a last batch that is not full), or by class",
+        source="rotta: RoTTA; note: NOTE; sort: RMT's code, at δ = 0",
+    )
+    slots: int = setting(
+        0,
+        "slots of RoTTA's sampler; 0: one a class, at most 100",
+        at_least=0,
+        source="one a class, at most 100, in RoTTA",
+    )
+
+    def draws(self) -> Sampler:
+        if self.sampler == "note":
+            return partial(samplers.note, beta=self.gamma)
+        if self.sampler == "sort":
+            return samplers.sort
+        return partial(samplers.rotta, gamma=self.gamma, slots=self.slots)
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        found = super().stretches(view, seed)
+        if self.sampler != "note":
+            return found
+        if min(one.size for one in found) < self.batch:
+            raise ValueError(
+                f"NOTE's sampler drops batches that are not full, and a domain has fewer than "
+                f"{self.batch} images: lower batch, or take sampler=rotta."
+            )
+        return [replace(one, size=one.size // self.batch * self.batch) for one in found]
+
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        unused = {"rotta": (), "note": ("slots",), "sort": ("gamma", "slots")}[self.sampler]
+        for name in (one for one in unused if one in self.given):
+            yield f"{self.name}: {name} has no effect on sampler={self.sampler}."
+        sizes = {one.origins: one.size for one in stretches}
+        lone = sum(count_batches(size, self.batch) == 1 for size in sizes.values())
+        if lone:
+            yield (
+                f"{self.name}: {lone} of {len(sizes)} domains are one batch each (batch="
+                f"{self.batch}), which holds all their labels at once, so that nothing is "
+                f"correlated there: lower batch{', or raise limit' if self.limit else ''}."
+            )
+
+
+@register("recurring")
+@dataclass(frozen=True)
+class Recurring(Correlated):
+    """The correlated stream again and again, drawn anew each time."""
+
+    after: ClassVar[str] = "PeTTA"
+
+    limit: int = limit_setting("most images of each domain at each visit, evenly picked; 0: all")
+    visits: int = setting(20, "how often each domain comes", at_least=1, source="20 in PeTTA")
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        once = super().stretches(view, seed)
+        return [replace(one, visit=visit) for visit in range(self.visits) for one in once]
+
+
+@register("labelshift")
+@dataclass(frozen=True)
+class LabelShift(Ordered):
+    """Each class in turn is the likely one, drawn with replacement."""
+
+    redraws: ClassVar[bool] = True
+    after: ClassVar[str] = "SAR"
+
+    limit: int = limit_setting(
+        "most images drawn of each domain; 0: as many as give every class its steps"
+    )
+    ratio: float = setting(
+        500_000,
+        "how much likelier than another class it is",
+        at_least=1,
+        source="1 to 500,000 in SAR, which takes that for infinity",
+    )
+    steps: int = setting(
+        100, "images for which a class is the likely one", at_least=1, source="100 in SAR"
+    )
+
+    def draws(self) -> Sampler:
+        return partial(samplers.shift_labels, ratio=self.ratio, steps=self.steps)
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        origins = [(Origin(domain),) for domain in self.domains()]
+        sizes = [self.steps * _count_classes(view, one) for one in origins]
+        return [
+            Stretch(one, min(size, self.limit or size), self.draws())
+            for one, size in zip(origins, sizes, strict=True)
+        ]
+
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        for one in stretches:
+            turns, classes = -(-one.size // self.steps), _count_classes(view, one.origins)
+            if turns < classes:
+                yield (
+                    f"{self.name}: limit={self.limit} ends a domain after {turns} of {classes} "
+                    "classes have been the likely one: raise limit, or lower steps."
+                )
+                return
+
+
+def _count_classes(view: View, origins: tuple[Origin, ...]) -> int:
+    return len(np.unique(view.labels(origins)))
