@@ -9,13 +9,15 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 from torch import nn
 
 import holdfast
-from holdfast.cli import Command, main, read_images
+from holdfast.cli import Command, main
 from holdfast.data.streams import kinds
 from holdfast.explain.card import methods_table
+from holdfast.explain.images import read_images
 from holdfast.nets.find import find_model
 from holdfast.terminal import show
 
@@ -117,6 +119,66 @@ def test_doctor_reads_images_and_the_head(folder, capsys):
     assert "No layer is called 'nix'" in capsys.readouterr().out
 
 
+def test_doctor_takes_a_normalisation(folder, capsys):
+    model = ["doctor", "--model", "some_models:ready"]
+    assert main([*model, "--mean", "0.4,0.5,0.6", "--std", "0.2"]) == 2
+    assert "as many values" in capsys.readouterr().err
+    assert main([*model, "--mean", "0.4,0.5,0.6", "--std", "0.2,0.2,0.3"]) == 0
+    assert "mean (0.4, 0.5, 0.6), std (0.2, 0.2, 0.3)" in capsys.readouterr().out
+    assert "without --std" in fails(capsys, *model, "--mean", "0.5")
+
+
+def draw(folder, count, size=(9, 8), level=None):
+    folder.mkdir(parents=True)
+    for index in range(count):
+        colour = (level if level is not None else 20 * index, 90, 200 - 10 * index)
+        Image.new("RGB", size, colour).save(folder / f"{index}.png")
+
+
+def test_doctor_reads_a_folder(folder, capsys):
+    common = ["doctor", "--model", "some_models:ready", "--images"]
+    draw(folder / "flat", 6)
+    assert main([*common, "flat"]) == 0
+    out = capsys.readouterr().out
+    assert "Images lie within [0, 1]" in out and "class folders" not in out
+    for name in "abcde":
+        draw(folder / "five" / name, 2)
+    assert main([*common, "five"]) == 0
+    assert "of 10 images are classified as labelled" in capsys.readouterr().out
+    draw(folder / "three" / "a", 2)
+    assert main([*common, "three"]) == 0
+    out = capsys.readouterr().out
+    assert "1 class folders are not the model's classes" in out and "as labelled" not in out
+    (folder / "empty").mkdir()
+    assert "has no folders" in fails(capsys, *common, "empty")
+    assert "limit is a number" in fails(capsys, *common, "flat", "--limit", "0")
+    assert "size is for the images of a folder" in fails(
+        capsys, *common, "images.npz", "--size", "8"
+    )
+
+
+def test_images_of_a_folder_keep_their_size_or_come_to_one(tmp_path):
+    draw(tmp_path / "flat", 4)
+    flat = read_images(tmp_path / "flat", 256)
+    assert flat.images.shape == (4, 3, 8, 9) and flat.labels is None
+    assert flat.images[2, :, 0, 0].mul(255).round().tolist() == [40, 90, 180]
+    assert read_images(tmp_path / "flat", 256, size=6).images.shape == (4, 3, 6, 6)
+    draw(tmp_path / "mixed" / "a", 2)
+    draw(tmp_path / "mixed" / "b", 3, size=(12, 10))
+    mixed = read_images(tmp_path / "mixed", 256)
+    assert mixed.images.shape == (5, 3, 224, 224)
+    assert mixed.labels.tolist() == [0, 0, 1, 1, 1] and mixed.classes == 2
+
+
+def test_a_folder_is_sampled_from_end_to_end(tmp_path):
+    for place, name in enumerate("abcd"):
+        draw(tmp_path / "sorted" / name, 5, level=50 * place)
+    some = read_images(tmp_path / "sorted", 8)
+    assert len(some.images) == 8 and set(some.labels.tolist()) == {0, 1, 2, 3}
+    levels = some.images[:, 0, 0, 0].mul(255).round().long()
+    assert torch.equal(levels, 50 * some.labels)  # each with its own label
+
+
 def test_a_file_elsewhere_imports_its_neighbours(folder, tmp_path, monkeypatch):
     (tmp_path / "neighbour.py").write_text("from some_models import small_net\n")
     (tmp_path / "below").mkdir()
@@ -145,7 +207,7 @@ def test_other_mistakes_are_one_clear_line(folder, capsys):
     assert "Did you mean 'debias'?" in fails(capsys, "card", "eata+debais")
     assert "There is no preset" in fails(capsys, "card", "eata", "--preset", "cifar")
     assert "batch_size" in fails(capsys, *model, "--batch-size", "0")
-    assert "There is no file nix.npy" in fails(capsys, *model, "--images", "nix.npy")
+    assert "There is no file or folder nix.npy" in fails(capsys, *model, "--images", "nix.npy")
     (folder / "text.npy").write_text("no array")
     assert "not an .npz or .npy file" in fails(capsys, *model, "--images", "text.npy")
     np.savez(folder / "other.npz", x=np.zeros(3), y=np.zeros(3))
@@ -177,22 +239,26 @@ def test_images_come_out_in_one_form(tmp_path):
     }
     for name, array in forms.items():
         np.save(tmp_path / f"{name}.npy", array)
-        np.savez(tmp_path / f"{name}.npz", images=array, labels=np.zeros(4))
+        np.savez(tmp_path / f"{name}.npz", images=array, labels=np.array([3, 1, 2, 0]))
         for ending in ("npy", "npz"):
-            read = read_images(tmp_path / f"{name}.{ending}")
+            read = read_images(tmp_path / f"{name}.{ending}", 256).images
             assert read.dtype == torch.float32
             torch.testing.assert_close(read, expected)
+    assert read_images(tmp_path / "nhwc.npz", 2).labels.tolist() == [3, 2]
+    assert read_images(tmp_path / "nhwc.npy", 2).labels is None
     np.save(tmp_path / "grey.npy", whole[..., :1])
-    assert read_images(tmp_path / "grey.npy").shape == (4, 1, 6, 5)
+    assert read_images(tmp_path / "grey.npy", 256).images.shape == (4, 1, 6, 5)
     np.save(tmp_path / "floats.npy", whole.astype(np.float32))
-    assert read_images(tmp_path / "floats.npy").max() > 2  # floats are taken as they are
+    assert (
+        read_images(tmp_path / "floats.npy", 256).images.max() > 2
+    )  # floats are taken as they are
 
 
 def test_a_long_file_is_sampled_from_end_to_end(tmp_path):
     levels = np.arange(2000, dtype=np.float32)[:, None, None, None] * np.ones((1, 1, 2, 2))
     np.save(tmp_path / "long.npy", levels)
-    read = read_images(tmp_path / "long.npy")
-    assert len(read) <= 256 and read.min() == 0 and read.max() > 1700
+    read = read_images(tmp_path / "long.npy", 256).images
+    assert len(read) == 256 and read.min() == 0 and read.max() > 1700
 
 
 def test_text_off_a_terminal_is_neither_cut_nor_wrapped(capsys, monkeypatch):

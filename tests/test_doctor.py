@@ -13,7 +13,9 @@ from patients import (
     HeadlessNet,
     LayerNormNet,
     Net,
+    Stripes,
     normalize,
+    striped,
     textures,
     trained_net,
     values_of,
@@ -29,10 +31,10 @@ def only_problem(diagnosis):
 
 
 def test_the_diagnosis_holds_what_is_said_of_the_input():
-    values = values_of("ImageNet")
+    values = values_of("0.5")
     model = holdfast.normalized(trained_net(*values), *values)
     right = holdfast.doctor(model, textures(64))
-    assert right.normalization == "mean (0.485, 0.456, 0.406), std (0.229, 0.224, 0.225)"
+    assert right.normalization == "mean (0.5, 0.5, 0.5), std (0.5, 0.5, 0.5)"
     assert [one.level for one in right.findings] == ["good", "good"]
     assert "not normalised" in only_problem(holdfast.doctor(trained_net(*values), textures(64)))
     twice = holdfast.doctor(model, normalize(textures(64), *values))
@@ -101,10 +103,79 @@ def test_a_head_that_does_not_make_the_logits_is_found_with_images():
     assert "does not look like the head" in problem
 
 
+def test_the_layer_that_gives_the_logits_is_named():
+    """In place of one that was found or named, and is not it."""
+
+    class SqueezeNet(HeadlessNet):
+        """A linear layer inside, and a convolution for the head, before or behind the pooling."""
+
+        def __init__(self, first):
+            super().__init__()
+            self.gate = nn.Linear(8, 8)
+            self.first = first
+
+        def forward(self, images):
+            x = self.body(images)
+            x = x * self.gate(x.mean((2, 3))).sigmoid()[:, :, None, None]
+            if self.first:
+                return self.classifier(x).mean((2, 3))
+            return self.classifier(x.mean((2, 3), keepdim=True)).flatten(1)
+
+    for net in (SqueezeNet(False), SqueezeNet(True)):
+        diagnosis = holdfast.doctor(net, textures(16))
+        assert "'gate' does not look like the head" in only_problem(diagnosis)
+        assert "'classifier', a Conv2d: pass head='classifier'." in only_problem(diagnosis)
+        assert not diagnosis.methods["t3a"].fits
+        named = holdfast.doctor(net, textures(16), head="classifier")
+        assert not named.problems and all(fit.fits for fit in named.methods.values())
+    headless = holdfast.doctor(HeadlessNet(), textures(16))
+    assert "pass head='classifier'" in only_problem(headless)
+
+
+def test_a_model_of_which_no_layer_gives_the_logits_is_told_so():
+    class Two(Net):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Linear(12, CLASSES)
+
+        def forward(self, images):
+            x = self.norm1(self.conv1(images)).relu()
+            x = self.norm2(self.conv2(x)).relu().mean((2, 3))
+            return (self.fc(x) + self.other(x.square())) / 2
+
+    diagnosis = holdfast.doctor(Two(), textures(16))
+    assert "Here no layer's output is the logits" in only_problem(diagnosis)
+    assert diagnosis.methods["tent"].fits and not diagnosis.methods["t3a"].fits
+
+
+@pytest.mark.parametrize("last", [nn.LogSoftmax(1), nn.Identity()], ids=type)
+def test_a_temperature_or_a_log_softmax_behind_the_head_is_no_problem(last):
+    class Scaled(Net):
+        def forward(self, images):
+            return last(super().forward(images) / 4)
+
+    diagnosis = holdfast.doctor(Scaled(), textures(16))
+    assert not diagnosis.problems and diagnosis.methods["debias"].fits
+
+
+def test_probabilities_are_no_logits():
+    model = nn.Sequential(Net(), nn.Softmax(1))
+    diagnosis = holdfast.doctor(model, textures(16))
+    assert "returns probabilities" in only_problem(diagnosis)
+    assert "before the softmax" in only_problem(diagnosis)
+    sigmoids = holdfast.doctor(nn.Sequential(Net(), nn.Sigmoid()), textures(16))
+    notes = [one.text for one in sigmoids.findings if one.level == "note"]
+    assert any("All outputs lie in [0, 1]" in text for text in notes)
+
+
 def test_images_that_the_model_cannot_take_are_a_problem_of_their_own():
     diagnosis = holdfast.doctor(Net(), textures(4).permute(0, 2, 3, 1))
     assert "cannot take images of shape (4, 16, 16, 3)" in only_problem(diagnosis)
+    assert "images.permute(0, 3, 1, 2)" in only_problem(diagnosis)
     assert diagnosis.methods["tent"].remarks == ("not tried: the model fails on these images",)
+    values = values_of("ImageNet")
+    grey = holdfast.doctor(holdfast.normalized(Net(), *values), textures(4, channels=1))
+    assert "images.expand(-1, 3, -1, -1)" in only_problem(grey)
 
 
 def test_an_error_of_the_models_own_is_a_problem_not_a_crash():
@@ -145,6 +216,35 @@ def test_a_source_takes_the_remark_away_and_is_not_changed():
     assert "adapt() will first make fisher" in diagnosis.methods["eata"].remarks[0]
     assert all(fit.fits for fit in diagnosis.methods.values())
     assert set(source.tensors) == before
+
+
+def test_a_source_says_whether_its_labels_are_those_of_the_model():
+    net, labels = Stripes(6), torch.arange(120) % 6
+    images = striped(labels, 6)
+    right = holdfast.Source.from_loader(net, [(images, labels)])
+    found = [one for one in holdfast.doctor(net, source=right).findings if "source" in one.text]
+    assert [one.level for one in found] == ["good"]
+    assert "source's images for what they are" in found[0].text
+    mixed = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
+    with pytest.warns(UserWarning, match="The source's labels: The model takes"):
+        wrong = holdfast.Source.from_loader(net, [(images, mixed)])
+    assert "The source's labels" in only_problem(holdfast.doctor(net, source=wrong))
+    # One that holds prototypes alone cannot say it.
+    del wrong.tensors["predicted/source"]
+    assert not holdfast.doctor(net, source=wrong).problems
+
+
+def test_labels_of_the_images_are_taken_from_a_list_too():
+    values = values_of("0.5")
+    net = trained_net(*values)
+    images = textures(300)
+    with torch.no_grad():
+        labels = net(normalize(images, *values)).argmax(1)
+    model = holdfast.normalized(net, *values)
+    for given in (labels, labels.tolist()):
+        found = holdfast.doctor(model, images, labels=given).findings
+        assert [one.level for one in found] == ["good", "good"]
+        assert "100.0% of 300 images" in found[-1].text
 
 
 def test_no_default_filter_drops_most_images_however_many_classes_there_are():
@@ -247,6 +347,9 @@ def test_the_model_is_untouched(mode):
         ({"batch_size": 2.5}, "batch_size is a number of images"),
         ({"source": "prototypes.safetensors"}, "source is a holdfast.Source, not str"),
         ({"images": [1, 2]}, "must be a torch.Tensor"),
+        ({"labels": [1, 2]}, "labels=… are those of images"),
+        ({"images": textures(4), "labels": [1, 2]}, "labels are 4 whole numbers"),
+        ({"images": textures(2), "labels": [0.5, 1]}, "2 whole numbers.*float32"),
         ({"images": torch.zeros(4, 3, 8, 8, dtype=torch.uint8)}, "expected floats"),
         ({"images": torch.zeros(3, 8, 8)}, "images\\[None\\]"),
         ({"images": torch.full((4, 3, 8, 8), float("nan"))}, "NaN"),
@@ -263,7 +366,7 @@ def test_something_else_than_a_model_is_an_error():
 
 
 def test_the_text_says_it_all_in_whole_lines():
-    diagnosis = holdfast.doctor(trained_net(*values_of("CIFAR")), textures(16), batch_size=4)
+    diagnosis = holdfast.doctor(trained_net(*values_of("CIFAR-100")), textures(16), batch_size=4)
     assert isinstance(diagnosis, Diagnosis)
     lines = str(diagnosis).splitlines()
     assert "head           fc, Linear: 12 features, 5 classes" in lines

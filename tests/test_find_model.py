@@ -98,6 +98,28 @@ def test_other_packages_models_come_with_their_normalisation(stand_ins, place, m
     assert found.mean.flatten().tolist() == pytest.approx([mean] * 3)
 
 
+GIVEN = ((0.9,) * 3, (0.8,) * 3)
+
+
+@pytest.mark.parametrize("place", ["torchvision:resnet50", "timm:vit", "resnet20"])
+def test_a_given_normalisation_takes_its_place(stand_ins, place):
+    found = find_model(place, GIVEN)
+    assert found.mean.flatten().tolist() == pytest.approx([0.9] * 3)
+    assert not isinstance(found.model, Normalized)
+
+
+def test_a_given_normalisation_goes_around_a_model_that_has_none(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\nimport holdfast\nbare = nn.Conv2d(3, 2, 1)\n"
+        "done = nn.Sequential(holdfast.normalized(bare, (0.5,), (0.5,)))\n"
+    )
+    bare = find_model(f"{tmp_path / 'own.py'}:bare", GIVEN)
+    assert bare.std.flatten().tolist() == pytest.approx([0.8] * 3)
+    for place in (f"{tmp_path / 'own.py'}:done", "glyphs"):
+        with pytest.raises(ValueError, match="normalises its input already: leave --mean"):
+            find_model(place, GIVEN)
+
+
 @pytest.mark.parametrize(
     ("place", "message"),
     [

@@ -218,9 +218,9 @@ def test_what_needs_no_feature_needs_no_head():
     adapter = holdfast.adapt(convolution, "eta(entropy_factor=1,redundancy=2)", head="2")
     run(adapter, stream(("some",)))
     assert adapter.last.stepped
-    with pytest.raises(ValueError, match=r"'2' does not look like the head.*\(16, 5, 6, 6\)"):
+    with pytest.raises(ValueError, match=r"'0' does not look like the head.*\(16, 3, 8, 8\)"):
         run(
-            holdfast.adapt(convolution, "debias(lambda_src=0,filter=false)", head="2"),
+            holdfast.adapt(convolution, "debias(lambda_src=0,filter=false)", head="0"),
             stream(("some",)),
         )
 

@@ -127,6 +127,39 @@ def as_old_torchvision(net):
     return {k: v for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
 
 
+def saved(tmp_path, net):
+    save_file(net.state_dict(), tmp_path / "weights")
+    return tmp_path / "weights"
+
+
+@pytest.mark.parametrize(("classes", "mean", "std"), [(10, 0.4914, 0.2023), (100, 0.5070, 0.2673)])
+def test_the_normalisation_goes_by_the_classes_of_the_public_weights(tmp_path, classes, mean, std):
+    inside = build("resnet20", saved(tmp_path, resnet20(classes)))
+    assert inside.mean[0].item() == pytest.approx(mean)
+    assert inside.std[0].item() == pytest.approx(std)
+    bare = build("resnet20", classes=classes)
+    assert bare.mean[0].item() == pytest.approx(mean)
+
+
+def test_a_normalisation_that_cannot_be_known_is_told_of(tmp_path):
+    path = saved(tmp_path, resnet20(43))
+    with pytest.warns(UserWarning, match=r"43 classes.*mean \(0\.507.*--mean and --std"):
+        build("resnet20", path)
+    inside = build("resnet20", path, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    assert inside.mean.flatten().tolist() == pytest.approx([0.1, 0.2, 0.3])
+    assert inside.std.flatten().tolist() == pytest.approx([0.4, 0.5, 0.6])
+    build("resnet20", classes=43)  # there is nothing to know of untrained weights
+
+
+def test_a_given_normalisation_comes_whole_and_once(tmp_path):
+    with pytest.raises(ValueError, match="come together"):
+        build("resnet20", mean=(0.5,))
+    assert build("wrn28-10", classes=3, mean=(0.5,), std=(0.5,)).mean.item() == 0.5
+    torch.save(as_robustbench(resnet20(10)), tmp_path / "weights")
+    with pytest.raises(ValueError, match="brings its own mean and std"):
+        build("resnet20", tmp_path / "weights", mean=(0.5,), std=(0.5,))
+
+
 @pytest.mark.parametrize(
     "wrap", [nn.Module.state_dict, as_augmix, as_robustbench, as_old_torchvision]
 )
@@ -143,7 +176,7 @@ def test_checkpoints_as_they_are_published(tmp_path, wrap, kind):
     inside = build("resnet20", path)
     assert same_weights(inside.model, net)
     assert not inside.training
-    expected = 0.4 if wrap is as_robustbench else 0.5070
+    expected = 0.4 if wrap is as_robustbench else 0.4914  # CIFAR-10's, by its classes
     assert inside.mean[0].item() == pytest.approx(expected)
 
 

@@ -146,10 +146,10 @@ def test_a_source_remembers_its_head():
         def __init__(self):
             super().__init__()
             self.net = toy_net()
-            self.other = torch.nn.Linear(CLASSES, CLASSES)
+            self.other = torch.nn.Linear(CLASSES, CLASSES)  # unused, and the last
 
         def forward(self, images):
-            return self.other(self.net(images))
+            return self.net(images)
 
     net = TwoHeads()
     source = Source.from_loader(net, source_batches(), head="net.fc")

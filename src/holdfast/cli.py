@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-from zipfile import BadZipFile
+from typing import Annotated
 
 import tyro
 
@@ -19,15 +18,9 @@ from holdfast.bench.sweep_cli import Sweep
 from holdfast.data.cli import Data
 from holdfast.report.cli import Report
 from holdfast.terminal import show
-from holdfast.words import listed
 
 # Help and mistakes are told before torch and the rest are there: here, and where the commands
 # are, a module at the top is a quick one, and what a command needs is imported as it runs.
-if TYPE_CHECKING:
-    from torch import Tensor
-
-# As many images of a file as the doctor looks at, or a few more.
-ENOUGH = 256
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,19 @@ class Doctor:
     returns the model (a model itself will do too); torchvision:NAME or timm:NAME; or a network of
     ours with its weights, as in resnet20:path/to/weights.safetensors."""
     images: Path | None = None
-    """Clean images as you would feed them: an .npz file with `images`, or an .npy file."""
+    """Clean images as you would feed them: an .npz file with `images`, an .npy file, or a folder of
+    images or of class folders. With `labels` in the file, or with as many class folders as the
+    model has classes, accuracy tells which normalisation is right."""
+    size: int | None = None
+    """Side that images of a folder are resized and cropped to. Default: as they are, or 224 where
+    they differ in size."""
+    limit: int = 512
+    """Images to look at, at most; more of them, with labels, tell more."""
+    mean: str | None = None
+    """Of the input normalisation that the weights were trained with, as in 0.485,0.456,0.406.
+    Default: that of the network's public weights."""
+    std: str | None = None
+    """The same, of the standard deviation."""
     head: str | None = None
     """Name of the layer that maps features to logits; by itself, the last linear layer."""
     batch_size: int = 64
@@ -50,12 +55,23 @@ class Doctor:
     """Only these methods, as `run` takes them; once for each. Default: all that have a name."""
 
     def run(self) -> None:
+        from holdfast.explain.images import labels_for, read_images
         from holdfast.nets.find import find_model
+        from holdfast.nets.normalized import parse_normalization
 
-        images = None if self.images is None else read_images(self.images)
-        model = find_model(self.model)
+        normalization = parse_normalization(self.mean, self.std)
+        sample = None if self.images is None else read_images(self.images, self.limit, self.size)
+        model = find_model(self.model, normalization)
+        labels = None if sample is None else labels_for(model, sample)
+        if sample is not None and sample.labels is not None and labels is None:
+            print(f"{sample.classes} class folders are not the model's classes: no labels used.")
         found = holdfast.doctor(
-            model, images, batch_size=self.batch_size, head=self.head, method=self.method
+            model,
+            None if sample is None else sample.images,
+            labels=labels,
+            batch_size=self.batch_size,
+            head=self.head,
+            method=self.method,
         )
         show(found)
 
@@ -138,34 +154,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("holdfast: stopped.", file=sys.stderr)
         return 130
     return 0
-
-
-def read_images(path: Path) -> Tensor:
-    """Some images of an .npz or .npy file, as floats, (batch, channels, height, width)."""
-    import numpy as np
-    import torch
-
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, BadZipFile):
-        raise ValueError(f"{path} is not an .npz or .npy file of numbers.") from None
-    if isinstance(array, np.lib.npyio.NpzFile):
-        with array as arrays:
-            if "images" not in arrays:
-                raise ValueError(f"{path} has no array 'images'; it has {listed(arrays.files)}.")
-            array = arrays["images"]
-    if array.ndim < 2 or (array.dtype != np.uint8 and array.dtype.kind != "f"):
-        raise ValueError(
-            f"{path} holds {array.dtype} of shape {array.shape}; expected images, uint8 or float, "
-            "of shape (batch, height, width, channels) or (batch, channels, height, width)."
-        )
-    # Spread over the file, which may be sorted by class.
-    some = array[:: max(1, len(array) // ENOUGH)][:ENOUGH]
-    images = torch.from_numpy(some.astype(np.float32))
-    if array.dtype == np.uint8:
-        images = images / 255
-    if images.ndim == 4 and images.shape[-1] in (1, 3):
-        images = images.permute(0, 3, 1, 2)
-    return images

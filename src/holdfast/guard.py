@@ -54,6 +54,42 @@ def _check_range(low: float, high: float, input_range: tuple[float, float]) -> N
     )
 
 
+def channels_come_last(shape: tuple[int, ...]) -> str:
+    """What to do with images of this shape, if it looks like that of (batch, height, width,
+    channels)."""
+    few = (1, 3, 4)
+    if len(shape) != 4 or shape[3] not in few or shape[1] in few:
+        return ""
+    return (
+        " They look like (batch, height, width, channels), and channels come second: "
+        "images.permute(0, 3, 1, 2)."
+    )
+
+
+def check_logits(logits: object, images: int, name: str) -> None:
+    """One row of logits for each image, as far as their shape tells."""
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != images:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"{name} returned {shape} for {images} images; expected logits of shape "
+            "(batch, classes), as a tensor or as an object with .logits."
+        )
+
+
+def refuse_probabilities(logits: Tensor, name: str) -> None:
+    """A second softmax would make all predictions look unsure. Logits may be positive and add up to
+    1 by chance, but hardly for each of several images."""
+    found = logits.detach()
+    # As far as rounding in the type that the model computes in leaves it open.
+    close = 1e-2 if found.dtype.itemsize < 4 else 1e-4
+    if len(found) > 1 and bool((found >= 0).all() & ((found.sum(1) - 1).abs() < close).all()):
+        raise ValueError(
+            f"{name} returns probabilities: none is negative, and those of an image add up to 1. "
+            "Return the logits, from before the softmax; where you cannot, the logarithm of the "
+            "probabilities serves as well."
+        )
+
+
 class Activity(nn.Module):
     """How often a method took the steps that it could have taken, of late.
 

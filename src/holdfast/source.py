@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import files
+from holdfast.agreement import find_mistake
+from holdfast.fisher import gather_fisher
 from holdfast.gaussians import Gaussians, gather_gaussians
 from holdfast.guard import InputRange
 from holdfast.loaders import Replay, check_labels, checked_batches
-from holdfast.split import Network, at_least_float32, fingerprint, tensor_hash
-from holdfast.statistics import batch_norms
+from holdfast.split import Network, fingerprint, tensor_hash
 from holdfast.step import Step
 from holdfast.words import listed
 from holdfast.work import Order
@@ -90,13 +91,13 @@ class Source:
             cache=cache,
         )
         source.prototypes_by(network, "source", lambda: network)
-        missing = (source.counts == 0).nonzero().flatten().tolist()
-        if missing:
+        if missing := (source.counts == 0).nonzero().flatten().tolist():
             warnings.warn(
                 f"{len(missing)} of {len(source.counts)} classes have no source image "
                 f"({listed(missing)}): they are left out of source alignment.",
                 stacklevel=2,
             )
+        source._warn_of_labels()
         return source
 
     def __repr__(self) -> str:
@@ -116,6 +117,24 @@ class Source:
     @property
     def counts(self) -> Tensor:
         return self.tensors["counts/source"]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of its images that the model takes for what their labels say, if known."""
+        found = self.tensors.get("predicted/source")
+        return None if found is None else float((found[0] == found[1]).double().mean())
+
+    def find_label_mistake(self) -> str | None:
+        """What seems wrong with its labels, and what to do."""
+        if "predicted/source" not in self.tensors:
+            return None
+        labels, predicted = self.tensors["predicted/source"].long()
+        return find_mistake(labels, predicted, len(self.counts))
+
+    def _warn_of_labels(self) -> None:
+        mistake = self.find_label_mistake()
+        if mistake is not None:
+            warnings.warn(f"The source's labels: {mistake}", stacklevel=3)
 
     @property
     def batch_size(self) -> int:
@@ -249,7 +268,7 @@ class Source:
         """A saved source. The loaders are for what the file does not hold yet, and for replay."""
         header, tensors = files.read(path, KIND)
         input_range = header["input_range"]
-        return cls(
+        source = cls(
             header["model"],
             tensors,
             head=header["head"],
@@ -260,6 +279,8 @@ class Source:
             cache=cache,
             input_range=None if input_range is None else (input_range[0], input_range[1]),
         )
+        source._warn_of_labels()
+        return source
 
     def _make_prototypes(self, network: Network, statistics: str) -> dict[str, Tensor]:
         if statistics == "batch":
@@ -272,22 +293,25 @@ class Source:
         batches = checked_batches(
             loader, self.limit, self.input_range, network, "Source prototypes"
         )
-        first, order = 0, Order()
+        first, order, predicted = 0, Order(), list[Tensor]()
         for images, labels in batches:
             first = first or len(images)
             order.update(images, labels)
             if len(images) == 1 and network.by_batch:
                 continue  # one image has no batch statistics
-            features = Step(network, images).features
+            step = Step(network, images)
+            features = step.features.to(sums)
             labels = check_labels(labels, len(images), classes)
-            sums.index_add_(0, labels, features.to(sums))
+            sums.index_add_(0, labels, features)
             counts += torch.bincount(labels, minlength=classes)
+            predicted.append(torch.stack([labels, step.labels.cpu()]).int())
         means = sums / counts.clamp_min(1)[:, None]
         if not bool(means.isfinite().all()):
             raise ValueError("The model's features of the source images are NaN or Inf.")
         return {
             f"prototypes/{statistics}": means.to(torch.promote_types(network.dtype, torch.float32)),
             f"counts/{statistics}": counts,
+            f"predicted/{statistics}": torch.cat(predicted, 1),
             "loader/batch_size": torch.tensor(first),
             "loader/order": order.digest,
         }
@@ -295,27 +319,9 @@ class Source:
     def _make_fisher(
         self, network: Network, parameters: Mapping[str, nn.Parameter], samples: int
     ) -> dict[str, Tensor]:
-        """Squared batch-mean gradients of the cross-entropy against the model's own labels,
-        averaged over batches, in batch-statistics mode."""
-        sums = {name: torch.zeros_like(at_least_float32(p)) for name, p in parameters.items()}
-        count = 0
         loader = self._pass(self._loader if self._fisher is None else self._fisher, "Fisher")
         batches = checked_batches(loader, samples, self.input_range, network, "Fisher information")
-        for images, _ in batches:
-            if len(images) == 1 and batch_norms(network.model):
-                continue  # one image has no batch statistics
-            _, logits = network(images)
-            loss = nn.functional.cross_entropy(logits, logits.detach().argmax(1))
-            found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-            for total, gradient in zip(sums.values(), found, strict=True):
-                if gradient is not None:
-                    total += gradient.detach().to(total.dtype) ** 2
-            count += 1
-        if not count:
-            raise ValueError(
-                "The loader for Fisher information gave no batch of two or more images."
-            )
-        return {name: (total / count).cpu() for name, total in sums.items()}
+        return gather_fisher(network, batches, parameters)
 
     def _pass(
         self, loader: Iterable[Any] | None, what: str, *, again: bool = False

@@ -13,18 +13,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from holdfast.guard import channels_come_last, check_logits, refuse_probabilities
+from holdfast.heads import Seen, by_image, find_head, is_head, linear_layers, unwatch, watch
 from holdfast.statistics import Normalising, Statistics, statistics_of
-from holdfast.words import listed, nearest
+from holdfast.words import listed
 
 MemoryFormat = Literal["auto", "channels_last", "contiguous"]
-Forward = Callable[[Tensor], tuple[list[Tensor], Tensor]]
+Forward = Callable[[Tensor], tuple[list[Seen], Tensor]]
 
 
 class Network:
     """A private copy of a model in eval mode: `seen, logits = network(images)`.
 
-    The head is the last `nn.Linear`, or the layer named by `head`; what it saw is caught by a
-    hook, and `feature` makes sure that it is the feature.
+    The head is the last `nn.Linear`, or the layer named by `head`; what it saw and gave is caught
+    by a hook, and `feature` makes sure that it saw the feature and gave the logits.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class Network:
         self.forwards = 0
         # Whether the model gives logits as they are; not known before its first forward.
         self.returns_tensor = False
-        self._seen: list[Tensor] = []
-        self._hook = self._tap()
+        # What is checked at the first batch of several images: one alone may look right by chance.
+        self._gave_logits = self._head_gave_them = False
+        self._seen: list[Seen] = []
+        self._hook = None if self.head_name is None else watch(self.head, self._seen)
         self._run = compiled(self._forward) if compile else self._forward
 
     @property
@@ -108,8 +112,8 @@ class Network:
 
     def __call__(
         self, images: Tensor, *, record: bool = False, aside: bool = False
-    ) -> tuple[list[Tensor], Tensor]:
-        """What the head saw, and the logits, in float32 at least.
+    ) -> tuple[list[Seen], Tensor]:
+        """What the head saw and gave, and the logits, in float32 at least.
 
         record: learnt from, so that batch norm takes these images into what it remembers.
         aside: normalised as when learning, but nothing is remembered.
@@ -127,12 +131,10 @@ class Network:
             self._normalising(len(images), record, aside),
         ):
             seen, logits = self._run_or_retry(images, recorded=record)
-        if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(images):
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise ValueError(
-                f"{self.name} returned {shape} for {len(images)} images; expected logits of shape "
-                "(batch, classes), as a tensor or as an object with .logits."
-            )
+        check_logits(logits, len(images), self.name)
+        if not self._gave_logits:
+            refuse_probabilities(logits, self.name)
+            self._gave_logits = len(images) > 1
         return seen, at_least_float32(logits)
 
     def _normalising(self, images: int, record: bool, aside: bool) -> AbstractContextManager[None]:
@@ -144,46 +146,35 @@ class Network:
             return self.statistics.aside()
         return self.statistics.recording() if record else nullcontext()
 
-    def feature(self, seen: list[Tensor], logits: Tensor) -> Tensor:
+    def feature(self, seen: list[Seen], logits: Tensor) -> Tensor:
         """The feature of each image, in float32 at least."""
         classes, size = self.classes, self.feature_size
         if len(seen) == 1 and logits.shape[1] == classes:
-            flat = seen[0].flatten(1)
-            if flat.shape == (len(logits), size):
-                return at_least_float32(flat)
-        shapes = [tuple(each.shape) for each in seen]
+            found = by_image(at_least_float32(seen[0].input), size, self.head)
+            if found is not None and (self._head_gave_them or is_head(self.head, seen, logits)):
+                self._head_gave_them = len(logits) > 1
+                return found
+        shapes = [tuple(each.input.shape) for each in seen]
         raise ValueError(
             f"Layer {self.head_name!r} does not look like the head of {self.name}: it has "
             f"{classes} rows of {size} and saw {listed(shapes) or 'nothing'}, while the logits are "
-            f"{tuple(logits.shape)}. Name the layer that maps (batch, features) to logits with "
-            f"head=…; linear layers here: {listed(linear_layers(self.model)) or 'none'}."
+            f"{tuple(logits.shape)}; and its output, averaged over places if it has any, has to be "
+            "the logits. Name the layer of which that is so with head=…; holdfast.doctor(model, "
+            f"images) finds it. Linear layers here: {listed(linear_layers(self.model)) or 'none'}."
         )
 
     def plain_model(self) -> nn.Module:
         """A copy of the model as it is now, without the hook."""
         model = copy.deepcopy(self.model)
         if self._hook is not None and self.head_name is not None:
-            head = model.get_submodule(self.head_name)
-            head._forward_pre_hooks.pop(self._hook)
-            head._forward_pre_hooks_with_kwargs.pop(self._hook)
+            unwatch(model.get_submodule(self.head_name), self._hook)
         return model
 
     def _use(self, memory_format: torch.memory_format) -> None:
         self.memory_format = memory_format
         self.model.to(memory_format=memory_format)  # type: ignore[call-overload]
 
-    def _tap(self) -> int | None:
-        if self.head_name is None:
-            return None
-        seen = self._seen
-
-        # A plain function, which a deep copy of the model shares instead of copying.
-        def tap(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-            seen.append([*inputs, *named.values()][0])
-
-        return self.head.register_forward_pre_hook(tap, with_kwargs=True).id
-
-    def _run_or_retry(self, images: Tensor, *, recorded: bool) -> tuple[list[Tensor], Tensor]:
+    def _run_or_retry(self, images: Tensor, *, recorded: bool) -> tuple[list[Seen], Tensor]:
         """A model that cannot take channels_last (`x.view(…)`) runs contiguous from then on."""
         try:
             return self._run_once(images)
@@ -192,6 +183,7 @@ class Network:
         except (RuntimeError, IndexError) as error:
             refused = ValueError(
                 f"{self.name} cannot take images of shape {tuple(images.shape)}: {error}"
+                f"{channels_come_last(tuple(images.shape))}"
             )
             if not self._may_retry or self.memory_format is torch.contiguous_format:
                 raise refused from error
@@ -204,14 +196,14 @@ class Network:
             self._use(torch.channels_last)
             raise refused from None
 
-    def _run_once(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _run_once(self, images: Tensor) -> tuple[list[Seen], Tensor]:
         self._seen.clear()
         try:
             return self._run(images)
         finally:
             self._seen.clear()
 
-    def _forward(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
+    def _forward(self, images: Tensor) -> tuple[list[Seen], Tensor]:
         output = self.model(images)
         self.returns_tensor = isinstance(output, Tensor)
         return list(self._seen), logits_of(output)
@@ -289,30 +281,6 @@ def choose_memory_format(model: nn.Module, wish: MemoryFormat) -> torch.memory_f
     if wish == "contiguous" or grouped or (wish == "auto" and (five or not convolutional)):
         return torch.contiguous_format
     return torch.channels_last
-
-
-def linear_layers(model: nn.Module) -> list[str]:
-    return [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-
-
-def find_head(model: nn.Module, name: str | None) -> str | None:
-    """The name of the head: the one given, else the last linear layer, None if there is none."""
-    linear = linear_layers(model)
-    if name is None:
-        return linear[-1] if linear else None
-    layers = dict(model.named_modules())
-    if name not in layers:
-        raise ValueError(
-            f"No layer is called {name!r}.{nearest(name, layers)} "
-            f"Linear layers here: {listed(linear) or 'none'}."
-        )
-    weight = getattr(layers[name], "weight", None)
-    if not isinstance(weight, Tensor) or weight.ndim < 2:
-        raise ValueError(
-            f"Layer {name!r} is a {type(layers[name]).__name__}; the head needs a weight with one "
-            f"row a class. Linear layers here: {listed(linear) or 'none'}."
-        )
-    return name
 
 
 def fingerprint(model: nn.Module) -> str:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from holdfast.heads import Seen
 from holdfast.split import Network
 
 T = TypeVar("T")
@@ -48,7 +49,7 @@ class Step:
         self._chosen: dict[float | None, Tensor] = {}
 
     @cached_property
-    def _forward(self) -> tuple[list[Tensor], Tensor]:
+    def _forward(self) -> tuple[list[Seen], Tensor]:
         with torch.set_grad_enabled(self.learning):
             return self.network(self.images, record=self.record, aside=self.aside)
 

@@ -19,6 +19,7 @@ ONE_THING = {
     "the data is /x/CIFAR-100-C, not cifar100-c": {"data": "/x/CIFAR-100-C"},
     "the model is resnet20:w.pt, not resnext29 (AugMix)": {"model": "resnet20:w.pt"},
     "the model is own.code:net, not resnext29 (AugMix)": {"model": "own.code:net"},
+    "the model's normalisation was given": {"mean": "0.4", "std": "0.2"},
     "severity is 3, not 5": {"severity": 3},
     "1,000 images a domain, not 10,000": {"limit": 1000},
     "batches are of 200 images, not 64": {"batch": 200},

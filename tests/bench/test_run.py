@@ -272,6 +272,23 @@ def test_one_run_however_it_is_written(materials, tmp_path):
     assert len(paths) == 3 and first.path not in paths
 
 
+def test_another_normalisation_makes_another_run(materials, tmp_path):
+    """What it is counts, not how it is written: that of the network itself is no other."""
+
+    def performed(**others):
+        run = plan("frozen", model="resnet20", limit=32, **others)
+        folder = perform(run, materials, tmp_path)
+        return folder.path, folder.manifest["normalisation"]["mean"]
+
+    own, mean = performed()
+    halves, other = performed(mean="0.5,0.5,0.5", std="0.5,0.5,0.5")
+    assert halves != own
+    assert mean == pytest.approx([0.5070, 0.4865, 0.4409]) and other == [0.5] * 3
+    assert performed(mean="0.50, 0.5, 5e-1", std="0.5,0.5,0.5")[0] == halves
+    first, second = plan("bn", mean="0.5", std="0.5"), plan("bn", mean="0.4", std="0.5")
+    assert first.identity != second.identity != plan("bn").identity
+
+
 def test_other_intruders_make_another_run(tmp_path):
     """What they hold counts, not what their file is called."""
 

@@ -39,6 +39,8 @@ STREAM = "continual(order=fog,clean=false)"
         (["--stream", "continual(order=fog,clean=false)", "--batch", "0"], "at least 1"),
         (["--model", "resnet20", "--data", "{npz}"], "classes"),
         (["--model", "resnet20", "--data", "{npz}", "--method", "debias"], "--source"),
+        (["--model", "resnet20", "--mean", "0.5"], "--mean was given without --std"),
+        (["--mean", "0.5", "--std", "0.5"], "glyphs normalises its input already"),
         (["--data", "{npz}"], "--model"),
         (["--source", "gone.safetensors", "--method", "debias"], "gone.safetensors"),
         (

@@ -83,6 +83,13 @@ def test_the_same_run_is_there_once():
     assert len(runs(method="tent", grid={"tent.momentum": [0.9, 0.9, 0.8]})) == 2
 
 
+def test_a_normalisation_is_one_value_and_not_three():
+    (found,) = runs(method="bn", mean="0.1,0.2,0.3", std="0.5")
+    assert found.normalization == ((0.1, 0.2, 0.3), (0.5,))
+    assert len(runs(method="bn", mean=["0.1,0.2,0.3", "0.5"], std="0.5")) == 2
+    fails("--mean was given without --std", method="bn", mean="0.5")
+
+
 def test_orders():
     found = runs(method="bn", orders=3)
     assert [run.laid_out.order_seed for run in found] == [0, 1, 2]

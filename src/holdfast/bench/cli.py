@@ -35,6 +35,11 @@ class Setup:
     model: str | None = None
     """glyphs; NAME:WEIGHTS with a network of ours, such as resnet20:weights.safetensors;
     torchvision:NAME; timm:NAME; package.module:factory. By itself, what comes with the data."""
+    mean: str | None = None
+    """Of the input normalisation that the model's weights were trained with, as in
+    0.485,0.456,0.406. Default: that of the network's public weights."""
+    std: str | None = None
+    """The same, of the standard deviation."""
     source: str | None = None
     """Training images of the model (a clean set), or a saved Source; where a method needs it. By
     itself, what belongs to the data."""

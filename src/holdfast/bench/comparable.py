@@ -55,6 +55,8 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     if network(run) != benchmark.network:
         paper_s = f"{benchmark.network} ({benchmark.weights})"
         found.append(f"the model is {model_name(run)}, not {paper_s}")
+    if run.normalization is not None:
+        found.append("the model's normalisation was given")
     if run.severity != benchmark.severity:
         found.append(f"severity is {run.severity}, not {benchmark.severity}")
     if stream.limit and stream.limit < benchmark.images:

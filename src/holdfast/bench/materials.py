@@ -93,7 +93,8 @@ class Materials:
             )
         check_device(run.device)
         return self._once(
-            ("model", name, run.device), lambda: find_model(name).to(run.device).eval()
+            ("model", name, run.normalization, run.device),
+            lambda: find_model(name, run.normalization).to(run.device).eval(),
         )
 
     def model_hash(self, run: Run) -> str:

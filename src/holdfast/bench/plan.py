@@ -15,6 +15,7 @@ from holdfast.data.corruptions import CORRUPTIONS
 from holdfast.data.layouts import CLEAN
 from holdfast.data.streams import Noisy, Stream, parse
 from holdfast.method import Method
+from holdfast.nets.normalized import Normalization, parse_normalization
 from holdfast.options import Precision
 from holdfast.spec import Composition, brief, compose
 from holdfast.spec import parse as parse_method
@@ -23,9 +24,9 @@ from holdfast.words import listed, nearest
 # What a stream of single images is normalised over, unless told otherwise.
 WINDOW = 64
 
-# Where things lie, how fast they are read and what a run is for decides no number; and the method
-# and the stream, with all their settings, say these.
-ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit", "domains")
+# Where things lie, how fast they are read and what a run is for decides no number; the method and
+# the stream, with all their settings, say others; the hash of the model covers its normalisation.
+ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit", "domains", "mean", "std")
 
 SEVERITY = 5
 
@@ -40,6 +41,9 @@ class Run:
     """What `holdfast.data.sets.open_data` takes: a name or a path."""
     model: str | None = None
     """What `holdfast.nets.find.find_model` takes; None: the one that comes with the data."""
+    mean: str | None = None
+    """Of the model's input normalisation, as in 0.485,0.456,0.406; None: the model's own."""
+    std: str | None = None
     stream: str = "continual"
     """A spec string, such as correlated(gamma=0.1)."""
     source: str | None = None
@@ -67,7 +71,7 @@ class Run:
     """What a reader should know of how it came to be, such as "chosen with labels"."""
 
     def __post_init__(self) -> None:
-        for name in ("composition", "laid_out"):
+        for name in ("composition", "laid_out", "normalization"):
             getattr(self, name)  # what cannot be read is an error at once
         self._check_stream()
         if self.threads < 1:
@@ -86,6 +90,11 @@ class Run:
     def composition(self) -> Composition:
         """The method with every setting resolved."""
         return compose(*self.methods, preset=self.preset)
+
+    @property
+    def normalization(self) -> Normalization | None:
+        """Mean and std that are to take the place of the model's own."""
+        return parse_normalization(self.mean, self.std)
 
     @cached_property
     def laid_out(self) -> Stream:
@@ -152,7 +161,8 @@ class Run:
     def identity(self) -> str:
         """The same of runs that are written in two ways, as far as it is known before the data and
         the model are opened."""
-        return json.dumps([self.settled(), str(self.composition), self.root], sort_keys=True)
+        elsewhere = [str(self.composition), self.root, self.normalization]
+        return json.dumps([self.settled(), *elsewhere], sort_keys=True)
 
     def fingerprint(self, hashes: dict[str, str | None]) -> str:
         """A hash of all that decides the run's numbers; `hashes` are those of the model's weights,

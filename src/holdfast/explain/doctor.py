@@ -11,14 +11,18 @@ from rich.console import Group
 from rich.text import Text
 from torch import Tensor, nn
 
+from holdfast.explain.accuracy import Labelled, spread
+from holdfast.explain.candidates import find_wrappers
+from holdfast.explain.finding import Finding
 from holdfast.explain.fit import Fit, try_method
-from holdfast.explain.inputs import Finding, check_inputs, describe, find_wrappers
+from holdfast.explain.inputs import check_inputs, describe
 from holdfast.guard import check_images
+from holdfast.heads import find_head, layers_that_give_logits
 from holdfast.nets.normalized import Normalized
 from holdfast.select import norm_layers
 from holdfast.source import Source
 from holdfast.spec import brief, compose, methods
-from holdfast.split import Network, find_head, fingerprint
+from holdfast.split import Network, fingerprint
 from holdfast.step import Step
 from holdfast.terminal import as_text, columns, facts
 
@@ -90,6 +94,7 @@ def doctor(
     model: nn.Module,
     images: Tensor | None = None,
     *,
+    labels: Sequence[int] | Tensor | None = None,
     batch_size: int = 64,
     source: Source | None = None,
     head: str | None = None,
@@ -99,6 +104,8 @@ def doctor(
 
     images: clean ones, like those of the training, as you would feed them. With them, it checks
         that they are normalised as in training, and tries the methods on a few.
+    labels: of the images. With them, accuracy tells whether the normalisation is right, where the
+        images alone cannot; some hundreds are needed for that.
     batch_size: of the stream to come.
     source: what is known of the source data, as for `adapt`.
     head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
@@ -112,6 +119,8 @@ def doctor(
         raise ValueError(f"batch_size is a number of images, at least 1, not {batch_size!r}.")
     if source is not None and not isinstance(source, Source):
         raise ValueError(f"source is a holdfast.Source, not {type(source).__name__}.")
+    if labels is not None and images is None:
+        raise ValueError("labels=… are those of images: pass both.")
     chosen = [method] if isinstance(method, str) else list(method)
     for name in chosen:
         compose(name)  # what cannot be read is an error at once
@@ -134,16 +143,23 @@ def doctor(
                 network = Network(model, head=head)
             else:
                 head = None
-        headed = works("", lambda: network.head)
         if source is not None and not works("", source.check_model, fingerprint(model)):
             source = None
-        findings += _check_weights(network)
         sample = None if images is None else _sample(network, images)
+        labelled = None
+        if images is not None and labels is not None:
+            labelled = Labelled.of(images, labels)
         runs = sample is None or works("", network, network.prepare(sample))
+        hint = "" if sample is None or not runs else _suggest_head(network, sample)
+        headed = works(hint, lambda: network.head)
+        findings += _check_weights(network) + _check_source(source)
         if runs:
-            findings += check_inputs(network, sample)
-        if runs and headed and sample is not None:
-            works("", lambda: Step(network, network.prepare(sample)).features)
+            findings += check_inputs(network, sample, labelled)
+        if runs and sample is not None:
+            step = Step(network, network.prepare(sample))
+            findings += _check_outputs(step.logits)
+            if headed:
+                works(hint, lambda: step.features)
         fits = {
             brief(name): try_method(
                 compose(name),
@@ -181,10 +197,45 @@ def _describe(model: nn.Module) -> str:
 
 
 def _sample(network: Network, images: Tensor) -> Tensor:
-    """Some of the images, spread over all of them: files are often sorted by class."""
+    """Some of the images, spread over all of them."""
     images = check_images(images, None, convolutional=network.is_conv)
-    some = images.detach()[:: max(1, len(images) // LOOK_AT)][:LOOK_AT]
+    some = images.detach()[spread(len(images), LOOK_AT)]
     return some.to("cpu", torch.float32, copy=True)
+
+
+def _suggest_head(network: Network, images: Tensor) -> str:
+    """Which layer gives the logits, where it is not the one that was taken."""
+    prepared = network.prepare(images)
+    found = layers_that_give_logits(network.model, prepared, network(prepared)[1])
+    if network.head_name in found:
+        return ""
+    if not found:
+        return "Here no layer's output is the logits: what needs features does not fit this model."
+    name = next(iter(found))
+    return f"Here that is {name!r}, a {type(found[name]).__name__}: pass head={name!r}."
+
+
+def _check_outputs(logits: Tensor) -> list[Finding]:
+    if float(logits.min()) < 0 or float(logits.max()) > 1:
+        return []
+    return [
+        Finding(
+            "note",
+            "All outputs lie in [0, 1]: are they sigmoids or similarities? Methods take them for "
+            "logits, whose softmax is then close to even: return logits instead.",
+        )
+    ]
+
+
+def _check_source(source: Source | None) -> list[Finding]:
+    """Whether its labels are those of the model."""
+    if source is None or source.accuracy is None:
+        return []
+    mistake = source.find_label_mistake()
+    if mistake is not None:
+        return [Finding("problem", f"The source's labels: {mistake}")]
+    said = f"The model takes {source.accuracy:.1%} of the source's images for what they are."
+    return [Finding("good", said)]
 
 
 def _check_weights(network: Network) -> list[Finding]:

@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 from torch import Tensor, nn
 
 from holdfast.adapter import Adapter
+from holdfast.heads import find_head
 from holdfast.options import Options
 from holdfast.source import Source
 from holdfast.spec import Composition
-from holdfast.split import find_head, fingerprint
+from holdfast.split import fingerprint
 from holdfast.statistics import batch_norms
 from holdfast.words import enumerated
 

@@ -7,7 +7,8 @@
     package.module:factory      what the factory returns, or a model itself
     path/to/file.py:factory     the same, out of a file
 
-Those of torchvision and timm get their normalisation inside, as `holdfast.normalized` puts it.
+Those of torchvision and timm get their normalisation inside, as `holdfast.normalized` puts it; a
+mean and a std that are given take its place, and go around a model that has none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from holdfast.imports import file_hash, import_code
-from holdfast.nets.normalized import normalized
+from holdfast.nets.normalized import Normalization, Normalized, normalized, read_normalization
 from holdfast.nets.zoo import NETWORKS, build
 from holdfast.words import listed, nearest
 
@@ -29,20 +30,31 @@ FORMS = (
 )
 
 
-def find_model(place: str) -> nn.Module:
-    """The model that a text names."""
+def find_model(place: str, normalization: Normalization | None = None) -> nn.Module:
+    """The model that a text names; `normalization`: the mean and std to use, if not its own."""
     first, _, rest = place.partition(":")
-    if place == "glyphs":
-        from holdfast.data import glyphs  # which needs these networks
-
-        return glyphs.model()
     if first in NETWORKS and not place.endswith(":"):
-        return build(first, rest or None)
+        mean, std = normalization or (None, None)
+        return build(first, rest or None, mean=mean, std=std)
+    like: object = None
     if first == "torchvision" and rest:
-        return _from_torchvision(*_two(rest))
-    if first == "timm" and rest:
-        return _from_timm(rest)
-    return _from_code(place)
+        model, like = _from_torchvision(*_two(rest))
+    elif first == "timm" and rest:
+        model, like = _from_timm(rest)
+    else:
+        model = _glyphs() if place == "glyphs" else _from_code(place)
+        if normalization is None:
+            return model
+        if any(isinstance(layer, Normalized) for layer in model.modules()):
+            raise ValueError(f"{place} normalises its input already: leave --mean and --std out.")
+    mean, std = normalization or read_normalization(like)
+    return normalized(model, mean, std).eval()
+
+
+def _glyphs() -> nn.Module:
+    from holdfast.data import glyphs  # which needs these networks
+
+    return glyphs.model()
 
 
 def hash_of_code(place: str) -> str | None:
@@ -58,7 +70,7 @@ def _two(text: str) -> tuple[str, str]:
     return name, weights or "DEFAULT"
 
 
-def _from_torchvision(name: str, weights: str) -> nn.Module:
+def _from_torchvision(name: str, weights: str) -> tuple[nn.Module, object]:
     models = _need("torchvision.models", "torchvision")
     names = models.list_models(module=models)
     if name not in names:
@@ -71,20 +83,16 @@ def _from_torchvision(name: str, weights: str) -> nn.Module:
             f"torchvision's {name} has no weights {weights!r}; it has "
             f"{listed(each.name for each in choices)}."
         ) from None
-    transforms = chosen.transforms()
-    return normalized(
-        _fetch(name, models.get_model, name, weights=chosen), transforms.mean, transforms.std
-    ).eval()
+    return _fetch(name, models.get_model, name, weights=chosen), chosen
 
 
-def _from_timm(name: str) -> nn.Module:
+def _from_timm(name: str) -> tuple[nn.Module, object]:
     timm = _need("timm", "timm")
     if not timm.is_model(name):
         names = timm.list_models(pretrained=True)
         raise ValueError(f"timm has no model {name!r}.{nearest(name, names)}")
     model = _fetch(name, timm.create_model, name, pretrained=True)
-    config = model.pretrained_cfg
-    return normalized(model, config["mean"], config["std"]).eval()
+    return model, model
 
 
 def _fetch(name: str, make: Any, *arguments: Any, **options: Any) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import nn
 
 from holdfast.nets.checkpoint import brings_normalization, load_weights, read_checkpoint
-from holdfast.nets.normalized import NORMALIZATIONS, Values, normalized
+from holdfast.nets.normalized import NORMALIZATIONS, Normalization, normalized, written
 from holdfast.nets.resnet_cifar import ResNetCifar
 from holdfast.nets.resnet_imagenet import resnet50
 from holdfast.nets.resnext_cifar import resnext29
@@ -17,26 +18,33 @@ from holdfast.nets.wide_resnet import wrn28_10, wrn40_2
 from holdfast.words import listed, nearest
 
 # Takes images as they are, until a checkpoint says otherwise.
-AS_IS: tuple[Values, Values] = ((0.0,) * 3, (1.0,) * 3)
-HALF: tuple[Values, Values] = ((0.5,) * 3, (0.5,) * 3)
-CIFAR = NORMALIZATIONS["CIFAR"]
+AS_IS: Normalization = ((0.0,) * 3, (1.0,) * 3)
+HALF: Normalization = ((0.5,) * 3, (0.5,) * 3)
 IMAGENET = NORMALIZATIONS["ImageNet"]
+# By the number of classes: the public ResNets of CIFAR-10 were trained with other values.
+CIFAR = {100: NORMALIZATIONS["CIFAR-100"], 10: NORMALIZATIONS["CIFAR-10 with std 0.2"]}
 
 
 @dataclass(frozen=True)
 class Network:
-    """How to build a network, and what its public checkpoints expect."""
+    """How to build a network, and what its public checkpoints expect.
+
+    by_classes: their normalisation, where it differs with the number of classes.
+    """
 
     make: Callable[[int], nn.Module]
     what: str
     classes: int
     head: str
-    normalization: tuple[Values, Values] | None
+    normalization: Normalization | None
+    by_classes: Mapping[int, Normalization] = field(default_factory=dict)
 
 
 def _cifar_resnet(n: int) -> Network:
     depth = 6 * n + 2
-    return Network(lambda c: ResNetCifar(n, c), f"ResNet-{depth}, 32×32", 100, "fc", CIFAR)
+    return Network(
+        lambda c: ResNetCifar(n, c), f"ResNet-{depth}, 32×32", 100, "fc", CIFAR[100], CIFAR
+    )
 
 
 NETWORKS = {
@@ -48,24 +56,60 @@ NETWORKS = {
 }
 
 
-def build(name: str, weights: str | Path | None = None, *, classes: int | None = None) -> nn.Module:
+def build(
+    name: str,
+    weights: str | Path | None = None,
+    *,
+    classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
     """A network by name, in eval mode, for images in [0, 1]; with the weights of a checkpoint, and
-    as many classes as that has."""
+    as many classes as that has.
+
+    mean, std: of the input normalisation that the weights were trained with; by default, that of
+        the public checkpoints of this network and this number of classes.
+    """
     if name not in NETWORKS:
         raise ValueError(
             f"There is no network {name!r}.{nearest(name, NETWORKS)} There are {listed(NETWORKS)}."
         )
+    if (mean is None) != (std is None):
+        raise ValueError("mean and std come together: give both, or neither.")
     network = NETWORKS[name]
     tensors = None if weights is None else read_checkpoint(weights)
     head = None if tensors is None else tensors.get(f"{network.head}.weight")
     if classes is None:
         classes = network.classes if head is None or head.ndim != 2 else len(head)
     net = network.make(classes)
-    normalization = network.normalization
-    if normalization is None and tensors is not None and brings_normalization(tensors):
-        normalization = AS_IS
+    brings = tensors is not None and brings_normalization(tensors)
+    normalization: tuple[Sequence[float], Sequence[float]] | None
+    if mean is not None and std is not None:
+        if brings:
+            raise ValueError(f"{weights} brings its own mean and std: leave those given out.")
+        normalization = mean, std
+    else:
+        normalization = network.by_classes.get(classes, network.normalization)
+        if normalization is None and brings:
+            normalization = AS_IS
+        if network.by_classes and tensors is not None and not brings:
+            _check_known(name, classes)
     if normalization is not None:
         net = normalized(net, *normalization)
     if tensors is not None:
         load_weights(net, tensors, str(weights))
     return net.eval()
+
+
+def _check_known(name: str, classes: int) -> None:
+    """Weights for another number of classes were trained on other images."""
+    network = NETWORKS[name]
+    if classes in network.by_classes or network.normalization is None:
+        return
+    mean, std = map(written, network.normalization)
+    warnings.warn(
+        f"{name} has no public weights for {classes} classes, so that their normalisation is not "
+        f"known: mean {mean} and std {std} are taken. Give those of the training: mean=…, std=… "
+        "(--mean and --std on the command line).",
+        stacklevel=3,
+    )

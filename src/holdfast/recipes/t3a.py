@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from holdfast.heads import by_image
 from holdfast.method import Method
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.select import Select
@@ -99,7 +100,8 @@ class WithSupports(nn.Module):
         hook = head.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
         with hook:
             logits = at_least_float32(logits_of(self.model(images)))
-        features = at_least_float32(seen[0].flatten(1))
+        features = by_image(at_least_float32(seen[0]), self.supports.sums.shape[1], head)
+        assert features is not None  # the adapter has seen to it
         with torch.autocast(images.device.type, enabled=False):
             return classify(self.supports, features, logits).logits
 

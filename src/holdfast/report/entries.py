@@ -19,7 +19,18 @@ from holdfast.bench.sweep import CHOSEN
 from holdfast.report.reading import Reading
 
 # Which images come, and in which order; another draw of a random order is another seed.
-IMAGES = ("data", "model", "severity", "images", "classes", "intruders", "frost", "head")
+IMAGES = (
+    "data",
+    "model",
+    "mean",
+    "std",
+    "severity",
+    "images",
+    "classes",
+    "intruders",
+    "frost",
+    "head",
+)
 # What decides no number, and what is compared by other means.
 ASIDE = {"root", "workers", "tags", "analysis", "seed", "method", "stream"}
 ASIDE |= {"batch", "limit", "domains"}
