@@ -72,8 +72,11 @@ class PrototypeHead(nn.Module):
         self.register_buffer("leaving", leaving)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        features = inputs.flatten(1).to(self.sums)
-        logits = self.head(inputs).flatten(1).to(self.sums)
+        classes, size = self.sums.shape
+        output = self.head(inputs)
+        features = by_image(inputs.to(self.sums), size, self.head)
+        logits = by_image(output.to(self.sums), classes, self.head)
+        assert features is not None and logits is not None  # the adapter has seen to it
         log_p = logits.log_softmax(1)
         label = logits.argmax(1)
         enters = -(log_p.exp() * log_p).sum(1) < self.limits[label]
@@ -81,7 +84,12 @@ class PrototypeHead(nn.Module):
         own = self.sums[label] + enters[:, None] * moved
         own_score = (features * nn.functional.normalize(own, dim=1)).sum(1, keepdim=True)
         scores = features @ nn.functional.normalize(self.sums, dim=1).T
-        return scores.scatter(1, label[:, None], own_score)
+        scores = scores.scatter(1, label[:, None], own_score)
+        # For tokens or places of a map, the same score at each: the model averages over them.
+        places = [1] * (output.ndim - 2)
+        is_linear = getattr(self.head.weight, "ndim", 0) == 2
+        shape = [-1, *places, classes] if is_linear else [-1, classes, *places]
+        return scores.view(shape).expand_as(output)
 
 
 class WithSupports(nn.Module):
