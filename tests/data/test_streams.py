@@ -351,3 +351,10 @@ def test_what_cannot_be_streamed():
 
 def test_every_kind_is_tested_here():
     assert {spec.split("(")[0] for spec in ALL} | {"paced"} == set(streams.kinds())
+
+
+def test_a_flow_shows_what_it_is():
+    flow = parse("mixed(order='fog,snow',batch=30)").over(CountedData(), seed=3)
+    assert repr(flow) == '<Flow mixed(batch=30,order="fog,snow"), seed 3: 200 images in 7 batches>'
+    assert eval(repr(flow.stream), {"Mixed": type(flow.stream)}) == flow.stream
+    assert flow.stream.order in repr(flow.stream)

@@ -115,6 +115,10 @@ class Flow:
         self._stretches = stream.stretches(view, self.seed)
         self._reader = _Reader(view, self._stretches)
 
+    def __repr__(self) -> str:
+        size = f"{self.samples:,} images in {len(self):,} batches"
+        return f"<Flow {self.stream}, seed {self.seed}: {size}>"
+
     def __len__(self) -> int:
         """The number of batches."""
         return sum(count_batches(self._size(run), self.stream.batch) for run in self._runs())
