@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from made import make_run, retell
 
-from holdfast.bench.acting import with_steps
+from holdfast.bench.acting import hardly_acts
 from holdfast.report.gather import Gatherer, gather
 from holdfast.report.page import Report, page
 
@@ -24,7 +24,7 @@ def test_a_finished_run_has_the_figures_of_its_manifest(tmp_path):
     folder = make_run(tmp_path, analysis=True)
     gathered = gather(tmp_path)
     reading = only(gathered)
-    assert reading.figures == with_steps(folder.manifest["figures"], folder.manifest)
+    assert reading.figures == folder.manifest["figures"]
     assert reading.finished and reading.done == reading.planned == 12
     assert reading.domains == ["fog", "snow", "original"]
     assert reading.analysis["gap"].to_list() == folder.analysis["gap"].to_list()
@@ -62,8 +62,7 @@ def test_without_rows_the_manifests_figures_are_shown(tmp_path):
     folder = make_run(tmp_path)
     (folder.path / "rows.parquet").unlink()
     gathered = gather(tmp_path)
-    figures = with_steps(folder.manifest["figures"], folder.manifest)
-    assert only(gathered).figures == figures
+    assert only(gathered).figures == folder.manifest["figures"]
     assert only(gathered).recorder is None
     assert "rows cannot be read" in told(gathered)
 
@@ -81,6 +80,22 @@ def test_figures_that_an_older_version_did_not_write_down_are_no_contradiction(t
     retell(folder, figures={k: v for k, v in folder.manifest["figures"].items() if k != "bias"})
     gathered = gather(tmp_path)
     assert gathered.notes == () and only(gathered).figures["bias"] is not None
+
+
+@pytest.mark.parametrize(("method", "due"), [("eata", 120), ("bn", 0)])
+def test_rows_of_version_0_1_do_not_say_which_steps_could_have_been_taken(tmp_path, method, due):
+    """There, the rate of steps was that of all batches."""
+    folder = make_run(tmp_path, method, batches=40, rows={"every": 60})
+    rows = folder.path / "rows.parquet"
+    pl.read_parquet(rows).drop("due").write_parquet(rows)
+    later = ("steps", "steps_due")
+    older = {k: v for k, v in folder.manifest["figures"].items() if k not in later}
+    retell(folder, figures={**older, "step_rate": 2 / 120})
+    gathered = gather(tmp_path)
+    figures = only(gathered).figures
+    assert gathered.notes == ()
+    assert figures["steps_due"] == due and figures["steps"] == (2 if due else 0)
+    assert hardly_acts(figures) == (method == "eata")
 
 
 @pytest.mark.parametrize(

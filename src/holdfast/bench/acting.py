@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from holdfast.bench.metrics import Figures
+from holdfast.bench.seen import Seen
 from holdfast.guard import Activity
 
 # In tables, beside the name of a method that hardly acted.
@@ -41,11 +43,16 @@ def with_steps(figures: Figures, manifest: Mapping[str, Any]) -> Figures:
     if not learns(manifest):
         return {**figures, "step_rate": None}
     came = (figures["batches"] or 0) - (figures.get("missed") or 0)
-    taken = figures.get("steps")
-    if taken is None:
-        taken = round((figures.get("step_rate") or 0) * came)
+    taken = round((figures.get("step_rate") or 0) * came)
     due = came - (figures.get("refused") or 0)
     return {**figures, "steps": taken, "steps_due": due, "step_rate": taken / due if due else None}
+
+
+def with_due(seen: Seen, learner: bool) -> Seen:
+    """The same for a row: `learner`, whether the run's method learns."""
+    if seen.due is not None:
+        return seen
+    return replace(seen, due=learner and not seen.missed and seen.refused is None)
 
 
 def learns(manifest: Mapping[str, Any]) -> bool:

@@ -17,6 +17,8 @@ from holdfast.report.reading import Reading
 
 _Read: TypeAlias = Callable[[Reading], float]
 
+# Methods that all others are held against, and what they do not do.
+BASELINES = {"frozen": "adapt", "bn": "learn"}
 ONE_SEED = ", with one seed, so chance is not ruled out"
 # Less than the clock can tell, in shares of the time.
 CLOCK = 0.01

@@ -37,8 +37,6 @@ ASIDE |= {"batch", "limit", "domains"}
 _REPEATED = re.compile(r"\b(?:batch|order_seed)=\d+,?")
 # One batch in twenty that takes this many times the median tells of other programs at work.
 STEADY = 1.5
-# Methods that all others are held against, and what they do not do.
-BASELINES = {"frozen": "adapt", "bn": "learn"}
 _OPEN = re.compile(r",?\(\)|,(?=\))")
 
 

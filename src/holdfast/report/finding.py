@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.report.differences import ONE_SEED, Difference, Pair
-from holdfast.report.entries import BASELINES, Comparison, Entry, over
+from holdfast.report.differences import BASELINES, ONE_SEED, Difference, Pair
+from holdfast.report.entries import Comparison, Entry, over
 from holdfast.report.losses import losses
 from holdfast.words import enumerated
 

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from holdfast.bench.names import short
 from holdfast.data.layouts import CLEAN
-from holdfast.report.differences import ONE_SEED, Difference, Pair
-from holdfast.report.entries import BASELINES, Comparison, Entry
+from holdfast.report.differences import BASELINES, ONE_SEED, Difference, Pair
+from holdfast.report.entries import Comparison, Entry
 from holdfast.words import enumerated
 
 # More domains than these are counted, and so are more methods.

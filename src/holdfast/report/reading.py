@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from holdfast.bench.acting import with_steps
+from holdfast.bench.acting import learns, with_due, with_steps
 from holdfast.bench.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics import Figures, Recorder
 from holdfast.bench.seen import MIXED, Seen
@@ -208,8 +208,10 @@ def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
     recorder = Recorder(manifest["classes"])
     rows: list[tuple[Any, ...]] = []
     notes: list[str] = []
+    learner = learns(manifest)
     try:
-        for seen in folder.seen():
+        for each in folder.seen():
+            seen = with_due(each, learner)
             _check(seen)
             recorder.update(seen)
             rows.append(_row(seen))
@@ -221,11 +223,11 @@ def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
         analysis = _checked_analysis(folder.analysis)
     except DAMAGE as error:
         notes.append(f"analysis.parquet cannot be read ({first_line(error)}).")
-    stored = with_steps(_stored(manifest), manifest)
-    figures = with_steps(recorder.summary(), manifest)
+    stored = _stored(manifest)
+    figures = recorder.summary()
     if notes and len(stored) and len(rows) < (stored.get("batches") or 0):
         notes.append("Its figures are those of its manifest; charts show what rows there are.")
-        figures = stored
+        figures = with_steps(stored, manifest)
     elif stored and not _agree(figures, stored):
         notes.append("the figures in its manifest are not those of its rows, which are shown.")
     return Reading(
@@ -281,10 +283,12 @@ def _stored(manifest: Mapping[str, Any]) -> Figures:
 
 
 def _agree(one: Figures, other: Figures) -> bool:
-    """Where both have a figure: another version may have written down fewer."""
+    """Where both have a figure: an older version wrote down fewer, and took the rate of steps of
+    all batches."""
 
     def shared() -> Iterator[list[float]]:
-        for name in one.keys() & other.keys():
+        older = set() if "steps_due" in other else {"step_rate"}
+        for name in (one.keys() & other.keys()) - older:
             values = (one[name], other[name])
             yield [math.nan if value is None else float(value) for value in values]
 
