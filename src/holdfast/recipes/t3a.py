@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.heads import by_image
+from holdfast.heads import at_each_place, by_image
 from holdfast.method import Method
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.select import Select
@@ -72,8 +72,10 @@ class PrototypeHead(nn.Module):
         self.register_buffer("leaving", leaving)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        features = inputs.flatten(1).to(self.sums)
-        logits = self.head(inputs).flatten(1).to(self.sums)
+        output, (classes, size) = self.head(inputs), self.sums.shape
+        features = by_image(inputs.to(self.sums), size, self.head)
+        logits = by_image(output.to(self.sums), classes, self.head)
+        assert features is not None and logits is not None  # the adapter has seen to it
         log_p = logits.log_softmax(1)
         label = logits.argmax(1)
         enters = -(log_p.exp() * log_p).sum(1) < self.limits[label]
@@ -81,7 +83,7 @@ class PrototypeHead(nn.Module):
         own = self.sums[label] + enters[:, None] * moved
         own_score = (features * nn.functional.normalize(own, dim=1)).sum(1, keepdim=True)
         scores = features @ nn.functional.normalize(self.sums, dim=1).T
-        return scores.scatter(1, label[:, None], own_score)
+        return at_each_place(scores.scatter(1, label[:, None], own_score), output, self.head)
 
 
 class WithSupports(nn.Module):
