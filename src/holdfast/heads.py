@@ -70,6 +70,11 @@ def unwatch(layer: nn.Module, hook: int) -> None:
         hooks.pop(hook)
 
 
+def _over_tokens(layer: nn.Module) -> bool:
+    """Whether it takes features last, as a linear layer does, or second, as a convolution."""
+    return getattr(layer.weight, "ndim", 0) == 2
+
+
 def by_image(values: Tensor, size: int, layer: nn.Module) -> Tensor | None:
     """What a layer saw or gave, as one vector of this size for each image; None: it is no such.
 
@@ -78,9 +83,17 @@ def by_image(values: Tensor, size: int, layer: nn.Module) -> Tensor | None:
     """
     flat = values.flatten(1)
     if flat.shape[1] != size and values.ndim > 2:
-        tokens = getattr(layer.weight, "ndim", 0) == 2
+        tokens = _over_tokens(layer)
         flat = values.flatten(1, -2).mean(1) if tokens else values.flatten(2).mean(2)
     return flat if flat.shape[1:] == (size,) else None
+
+
+def at_each_place(values: Tensor, output: Tensor, layer: nn.Module) -> Tensor:
+    """The inverse: one vector for each image, as if the layer gave it at all places."""
+    places = (1,) * (output.ndim - 2)
+    count, size = values.shape
+    shape = (count, *places, size) if _over_tokens(layer) else (count, size, *places)
+    return values.reshape(shape).expand_as(output)
 
 
 def gives(output: Tensor, logits: Tensor) -> bool:

@@ -16,7 +16,8 @@ from holdfast.own import is_own
 # What shows, explains, fetches, plans or compares decides no number of a run. All else counts, and
 # so does a file that is new.
 ASIDE = {
-    *("__init__.py", "cli.py", "export.py", "progress.py", "terminal.py", "words.py"),
+    *("__init__.py", "agreement.py", "cli.py", "export.py", "progress.py", "terminal.py"),
+    "words.py",
     *("explain/", "report/"),
     *(
         f"data/{name}.py"

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.heads import by_image
+from holdfast.heads import at_each_place, by_image
 from holdfast.method import Method
 from holdfast.predict import Export, Predicted, Prediction
 from holdfast.select import Select
@@ -72,8 +72,7 @@ class PrototypeHead(nn.Module):
         self.register_buffer("leaving", leaving)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        classes, size = self.sums.shape
-        output = self.head(inputs)
+        output, (classes, size) = self.head(inputs), self.sums.shape
         features = by_image(inputs.to(self.sums), size, self.head)
         logits = by_image(output.to(self.sums), classes, self.head)
         assert features is not None and logits is not None  # the adapter has seen to it
@@ -84,12 +83,7 @@ class PrototypeHead(nn.Module):
         own = self.sums[label] + enters[:, None] * moved
         own_score = (features * nn.functional.normalize(own, dim=1)).sum(1, keepdim=True)
         scores = features @ nn.functional.normalize(self.sums, dim=1).T
-        scores = scores.scatter(1, label[:, None], own_score)
-        # For tokens or places of a map, the same score at each: the model averages over them.
-        places = [1] * (output.ndim - 2)
-        is_linear = getattr(self.head.weight, "ndim", 0) == 2
-        shape = [-1, *places, classes] if is_linear else [-1, classes, *places]
-        return scores.view(shape).expand_as(output)
+        return at_each_place(scores.scatter(1, label[:, None], own_score), output, self.head)
 
 
 class WithSupports(nn.Module):
