@@ -102,7 +102,7 @@ class Source:
 
     def __repr__(self) -> str:
         parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
-        held = [name for name in parts if name not in ("counts", "loader")]
+        held = [name for name in parts if name not in ("counts", "loader", "predicted")]
         size = ""
         if "prototypes/source" in self.tensors:
             classes, features = self.prototypes.shape
