@@ -5,10 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from holdfast import spec
-from own_methods import MINE
+import holdfast
+
+holdfast.tune_cpu()  # before torch is loaded
+
+import torch  # noqa: E402
+
+from holdfast import spec  # noqa: E402
+from own_methods import MINE  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.adapter import Adapter as Adapter
     from holdfast.api import adapt as adapt
     from holdfast.api import load as load
+    from holdfast.cpu import tune_cpu as tune_cpu
     from holdfast.explain.doctor import doctor as doctor
     from holdfast.last import Last as Last
     from holdfast.method import Method as Method
@@ -49,6 +50,7 @@ else:
         "load": "api",
         "methods": "spec",
         "normalized": "nets.normalized",
+        "tune_cpu": "cpu",
     }
 
     def __getattr__(name: str) -> object:
@@ -82,4 +84,5 @@ __all__ = [
     "load",
     "methods",
     "normalized",
+    "tune_cpu",
 ]

@@ -15,6 +15,7 @@ import holdfast
 from holdfast.bench.cli import Run
 from holdfast.bench.paper_cli import Paper
 from holdfast.bench.sweep_cli import Sweep
+from holdfast.cpu import tune_cpu
 from holdfast.data.cli import Data
 from holdfast.report.cli import Report
 from holdfast.terminal import show
@@ -129,6 +130,7 @@ Command = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 2 where its user made a mistake."""
+    tune_cpu()  # before a command loads torch
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments == ["--version"]:
         print(f"holdfast {holdfast.__version__}")

@@ -16,7 +16,7 @@ from holdfast.own import is_own
 # What shows, explains, fetches, plans or compares decides no number of a run. All else counts, and
 # so does a file that is new.
 ASIDE = {
-    *("__init__.py", "agreement.py", "cli.py", "export.py", "progress.py", "terminal.py"),
+    *("__init__.py", "agreement.py", "cli.py", "cpu.py", "export.py", "progress.py", "terminal.py"),
     "words.py",
     *("explain/", "report/"),
     *(

@@ -26,6 +26,7 @@ from holdfast.bench.run import SNAPSHOT_SECONDS, Watcher, perform
 from holdfast.bench.seen import Seen
 from holdfast.bench.stopping import stoppable
 from holdfast.bench.store import RunFolder
+from holdfast.cpu import tune_cpu
 
 # What a user, the data or the machine may cause; of anything else, its kind is told as well.
 FAILURES = (ValueError, OSError, RuntimeError)
@@ -188,6 +189,7 @@ def _hear(ears: Any) -> Progress | Outcome | None:
 
 def _work(mouth: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
     """What a process does: one run."""
+    tune_cpu()
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # Ctrl-C is for the parent to hear, which then asks each to stop, once
     threading.Thread(target=_follow_parent, daemon=True).start()

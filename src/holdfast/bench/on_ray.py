@@ -20,6 +20,7 @@ from holdfast.bench.many import LOOK_SECONDS, Outcome, Progress, Reporter, Tell,
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS
+from holdfast.cpu import tune_cpu
 
 # How often a run's worker may die before the run counts as failed.
 RETRIES = 3
@@ -128,6 +129,7 @@ def _work(
     number: int, run: Run, out: Path, how: Mapping[str, Any], folder: Path, news: Any
 ) -> Outcome:
     """What a worker does: one run."""
+    tune_cpu()
     try:
         os.chdir(folder)
     except OSError as error:

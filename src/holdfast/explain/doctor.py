@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.text import Text
 from torch import Tensor, nn
 
+from holdfast.cpu import untuned
 from holdfast.explain.accuracy import Labelled, spread
 from holdfast.explain.candidates import find_wrappers
 from holdfast.explain.finding import Finding
@@ -152,7 +153,7 @@ def doctor(
         runs = sample is None or works("", network, network.prepare(sample))
         hint = "" if sample is None or not runs else _suggest_head(network, sample)
         headed = works(hint, lambda: network.head)
-        findings += _check_weights(network) + _check_source(source)
+        findings += _check_cpu(network) + _check_weights(network) + _check_source(source)
         if runs:
             findings += check_inputs(network, sample, labelled)
         if runs and sample is not None:
@@ -236,6 +237,14 @@ def _check_source(source: Source | None) -> list[Finding]:
         return [Finding("problem", f"The source's labels: {mistake}")]
     said = f"The model takes {source.accuracy:.1%} of the source's images for what they are."
     return [Finding("good", said)]
+
+
+def _check_cpu(network: Network) -> list[Finding]:
+    missing = untuned() if network.device.type == "cpu" else []
+    if not missing:
+        return []
+    advice = "call holdfast.tune_cpu() before torch is imported"
+    return [Finding("note", f"Slower than need be on this CPU: {' and '.join(missing)}: {advice}.")]
 
 
 def _check_weights(network: Network) -> list[Finding]:

@@ -1,0 +1,90 @@
+"""Make torch fast on a CPU: two settings of the process, which torch leaves as they are.
+
+libgomp's idle threads spin while they wait, so that beside other busy processes a step takes many
+times as long; and glibc gives large freed blocks back to the system, so that every step pays for
+fresh pages again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+from dataclasses import dataclass
+
+# glibc's numbers for mallopt, from malloc.h.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+GIB = 1 << 30
+
+WAIT = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+MEMORY = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES")
+
+_memory_is_kept = False
+
+
+@dataclass(frozen=True)
+class CpuTuning:
+    """What `tune_cpu` did, or why it did not; `missing` is what is left to do by hand."""
+
+    wait_policy: str
+    memory: str
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"Waiting threads: {self.wait_policy}. Freed memory: {self.memory}."
+
+
+def tune_cpu() -> CpuTuning:
+    """Have idle threads sleep instead of spinning, and freed memory be kept for the next step.
+
+    Call it before torch is imported, since threads are set up then. What the environment says
+    already is left alone, and so is a system without glibc.
+    """
+    missing = []
+    given = _given(WAIT)
+    if given:
+        wait_policy = f"left as {given} says"
+    elif "torch" in sys.modules:
+        wait_policy = "not set, since torch was imported before"
+        missing.append(
+            "idle threads spin: call holdfast.tune_cpu() before importing torch, or set "
+            "OMP_WAIT_POLICY=passive"
+        )
+    else:
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+        wait_policy = "sleep (OMP_WAIT_POLICY=passive)"
+    return CpuTuning(wait_policy, _keep_memory(), tuple(missing))
+
+
+def untuned() -> list[str]:
+    """What of it is missing in this process, for advice."""
+    found = []
+    if not _given(WAIT):
+        found.append("idle threads spin")
+    if _has_glibc() and not _memory_is_kept and not _given(MEMORY):
+        found.append("freed memory goes back to the system after every step")
+    return found
+
+
+def _keep_memory() -> str:
+    global _memory_is_kept
+    given = _given(MEMORY)
+    if given:
+        return f"left as {given} says"
+    if not _has_glibc():
+        return "left to the system, which has no glibc"
+    libc = ctypes.CDLL(None)
+    # A trim threshold of −1 is the largest there is: never.
+    wanted = ((M_MMAP_THRESHOLD, GIB), (M_TRIM_THRESHOLD, -1), (M_TOP_PAD, GIB // 4))
+    _memory_is_kept = all(libc.mallopt(number, value) for number, value in wanted)
+    return "kept for the next step" if _memory_is_kept else "left as it was: mallopt refused"
+
+
+def _given(names: tuple[str, ...]) -> str | None:
+    """The first of these variables that is set."""
+    return next((name for name in names if os.environ.get(name)), None)
+
+
+def _has_glibc() -> bool:
+    return platform.libc_ver()[0] == "glibc"
