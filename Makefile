@@ -3,13 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-full lint bench clean
 
 demo: $(VENV)/ready
 	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume
 	$(BIN)/holdfast report runs/demo -o runs/demo/report.html
 
 test: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-full: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/ready

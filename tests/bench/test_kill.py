@@ -17,7 +17,10 @@ def lasting(rows):
     return rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
 
 
-@pytest.mark.parametrize("method", ["eata+debias", "cotta(views=8)", "rotta"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("cotta(views=8)", "rotta")]
+
+
+@pytest.mark.parametrize("method", ["eata+debias", *SLOW])
 def test_killed_at_twenty_random_moments(materials, tmp_path, method):
     run = nursery.plan(method)
     whole = perform(run, materials, tmp_path / "whole")

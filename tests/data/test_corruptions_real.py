@@ -14,6 +14,7 @@ ELSEWHERE = (27, 27, 22, 51, 30, 48, 52, 38, 40, 43, 55, 50, 40, 42, 33)
 COUNT = 512
 
 
+@pytest.mark.slow
 def test_they_are_as_hard_as_another_regeneration(real_data):
     net = resnet20()
     net.load_state_dict(load_file(real_data / "cifar100_resnet20.safetensors"))

@@ -122,7 +122,7 @@ def test_label_shift_draws_images_with_replacement_and_evenly():
     "spec",
     [
         "continual", "gradual(limit=8000)", "mixed", "correlated", "correlated(sampler=note)",
-        "recurring(limit=5000)", "single", "labelshift(steps=7000)", "noisy(limit=35000)",
+        "recurring(limit=5000)", pytest.param("single", marks=pytest.mark.slow), "labelshift(steps=7000)", "noisy(limit=35000)",
         "endless(samples=1000000)", "endless(samples=1000000,speed=200)", "paced",
     ],
 )  # fmt: skip
