@@ -122,8 +122,9 @@ def test_label_shift_draws_images_with_replacement_and_evenly():
     "spec",
     [
         "continual", "gradual(limit=8000)", "mixed", "correlated", "correlated(sampler=note)",
-        "recurring(limit=5000)", pytest.param("single", marks=pytest.mark.slow), "labelshift(steps=7000)", "noisy(limit=35000)",
-        "endless(samples=1000000)", "endless(samples=1000000,speed=200)", "paced",
+        "recurring(limit=5000)", pytest.param("single", marks=pytest.mark.slow),
+        "labelshift(steps=7000)", "noisy(limit=35000)", "endless(samples=1000000)",
+        "endless(samples=1000000,speed=200)", "paced",
     ],
 )  # fmt: skip
 def test_a_million_samples_in_flat_memory(spec):
