@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import holdfast
+from holdfast import files
+from holdfast.adapter import KIND
 from holdfast.nets import resnet20
 from toys import (
     CLASSES,
@@ -162,25 +164,35 @@ def test_frozen_serves_single_images_and_has_the_models_keys():
 def test_frozen_holds_the_average_statistics_of_recent_batches():
     net = toy_net(dtype=torch.float64)
     adapter = holdfast.adapt(net, "bn")
-    batches = stream(("some", "all", "none"), torch.float64)
+    # A batch of n images counts n / (n + 16), and the last one has 5.
+    batches = stream(("some", "all", "none"), torch.float64, last=5)
     run(adapter, batches)
     means = [net.conv1(images).mean((0, 2, 3)) for images in batches]
     variances = [net.conv1(images).transpose(0, 1).flatten(1).var(1) for images in batches]
-    weights = [0.9**2, 0.9, 1.0]
+    weights = [1 / 2 * 1 / 2 * 16 / 21, 1 / 2 * 16 / 21, 5 / 21]
     for buffer, parts in (("running_mean", means), ("running_var", variances)):
         expected = sum(w * part for w, part in zip(weights, parts, strict=True)) / sum(weights)
         assert torch.allclose(getattr(adapter.frozen().norm1, buffer), expected, atol=1e-12)
 
 
-def test_where_all_weights_move_recent_batches_count_more_in_frozen():
+def test_statistics_in_a_state_of_version_0_1_count_as_they_did(tmp_path):
     net = toy_net(dtype=torch.float64)
+    adapter = holdfast.adapt(net, "bn")
     batches = stream(("some", "all"), torch.float64)
-    means = [net.conv1(images).mean((0, 2, 3)) for images in batches]
-    for select, old in (("norm", 0.9), ("body", 0.7), ("all", 0.7)):
-        adapter = holdfast.adapt(net, f"tent(select={select},lr=0)")
-        run(adapter, batches)
-        expected = (old * means[0] + means[1]) / (old + 1)
-        assert torch.allclose(adapter.frozen().norm1.running_mean, expected, atol=1e-12)
+    adapter(batches[0])
+    adapter.save(tmp_path / "state")
+    header, tensors = files.read(tmp_path / "state", KIND)
+    mean = net.conv1(batches[0]).mean((0, 2, 3))
+    name = "statistics/0/norm1.running_mean"
+    assert torch.allclose(tensors[name], mean / 2, atol=1e-12)
+    old = {n: t for n, t in tensors.items() if not n.endswith("/weight")} | {name: 0.1 * mean}
+    files.write(tmp_path / "old", KIND, header, old)
+    again = holdfast.load(tmp_path / "old", net)
+    assert torch.allclose(again.frozen().norm1.running_mean, mean, atol=1e-12)
+    again(batches[1])
+    later = net.conv1(batches[1]).mean((0, 2, 3))
+    expected = (0.05 * mean + 0.5 * later) / 0.55
+    assert torch.allclose(again.frozen().norm1.running_mean, expected, atol=1e-12)
 
 
 def test_a_norm_layer_used_twice_is_averaged_over_both_uses():
@@ -198,7 +210,7 @@ def test_a_norm_layer_used_twice_is_averaged_over_both_uses():
     adapter(images)
     first = images.mean((0, 2, 3))
     second = adapter.model.conv(adapter.model.norm(images)).mean((0, 2, 3))
-    expected = (0.9 * first + second) / 1.9
+    expected = (0.5 * first + second) / 1.5
     assert torch.allclose(adapter.frozen().norm.running_mean, expected, atol=1e-12)
 
 

@@ -105,7 +105,7 @@ class Adapter(KeepsLearning):
         host, methods = self.method.host, self.method.methods
         selection = host.selection()
         chosen = selection.parameters(self.network, host.name)
-        self.network.normalise(selection.statistics, selection.share)
+        self.network.normalise(selection.statistics, selection.momentum)
         self._draws = Draws(options.seed, self.network.device)
         self._task = task = Task(
             self.network, chosen, selection, self.source, self._draws, options.input_range, fresh
@@ -351,8 +351,11 @@ class Adapter(KeepsLearning):
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state in the tensors of a saved file."""
-        names = [n for n in self._state.live() if n in tensors or not n.startswith(SINCE_0_1)]
+        names = [n for n in self._state.live() if n in tensors or not n.endswith(SINCE_0_1)]
         self._state.write({name: tensors[name] for name in names})
+        for network in self._state.networks:
+            if network.statistics is not None:
+                network.statistics.loaded()
         self._draws.state = tensors["draws"]
         self._state.hold({name: tensors[name] for name in tensors if name.startswith(HELD)})
         if self.options.rollback:

@@ -23,25 +23,16 @@ def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
 class Select:
     """Which parameters train, and by which statistics batch norm normalises.
 
-    momentum: the share of a new batch in statistics that run along; by batch statistics, in the
-        average that `frozen()` writes out.
+    momentum: the share of a new batch in statistics that run along.
     exclude: norm layers whose name contains one of these words, parted by |, do not train.
     renews: batch norm is all that adapts, so that there has to be some.
     """
 
     what: Literal["nothing", "norm", "body", "all"]
     statistics: Normalising
-    momentum: float | None = None
+    momentum: float = 0.1
     exclude: str = ""
     renews: bool = False
-
-    @property
-    def share(self) -> float:
-        """The momentum, if not given: torch's, but more where weights move under the statistics,
-        so that older batches were seen with other weights."""
-        if self.momentum is not None:
-            return self.momentum
-        return 0.3 if self.statistics == "batch" and self.what in ("body", "all") else 0.1
 
     def parameters(self, network: Network, method: str) -> dict[str, nn.Parameter]:
         """The parameters that train, by name. They alone require a gradient from now on."""

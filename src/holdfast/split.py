@@ -144,7 +144,7 @@ class Network:
             return self.statistics.alone()
         if aside:
             return self.statistics.aside()
-        return self.statistics.recording() if record else nullcontext()
+        return self.statistics.recording(images) if record else nullcontext()
 
     def feature(self, seen: list[Seen], logits: Tensor) -> Tensor:
         """The feature of each image, in float32 at least."""

@@ -24,8 +24,8 @@ LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/")
 
 HELD = ("window", "memory/")
 
-# What files of version 0.1 do not hold; it only observes, and begins anew.
-SINCE_0_1 = ("activity/",)
+# Ends of names that files of version 0.1 do not hold: what only observes, and begins anew.
+SINCE_0_1 = ("activity/taken", "activity/due", "activity/told", "/weight")
 
 
 class Before(NamedTuple):

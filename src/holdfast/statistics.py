@@ -34,7 +34,7 @@ def statistics_of(model: nn.Module, by: Normalising, momentum: float) -> Statist
         kind = RunningStatistics if by == "running" else RobustStatistics
         return kind(layers, momentum) if layers else None
     by_batch = layers if by == "batch" else without
-    return BatchStatistics(by_batch, momentum) if by_batch else None
+    return BatchStatistics(by_batch) if by_batch else None
 
 
 class Statistics(ABC):
@@ -64,9 +64,13 @@ class Statistics(ABC):
         """Undo what was recorded since `remember`."""
         torch._foreach_copy_(list(self._tensors.values()), self._before)
 
+    def loaded(self) -> None:
+        """Complete what an older file did not hold."""
+        return
+
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Let the forward inside count: it is learnt from."""
+    def recording(self, images: int) -> Iterator[None]:
+        """Let the forward inside, of so many images, count: it is learnt from."""
         for layer in self.layers.values():
             layer.train()
         try:
@@ -97,21 +101,35 @@ class BatchStatistics(Statistics):
     is recorded: then they are lent buffers that start at zero, and torch's kernel averages into
     them in passing, at no cost. Read out, an average is divided by the weight it has gathered, so
     that neither the zeros nor the source's statistics have a part in it.
+
+    A batch of n images counts n / (n + REACH): a few large batches are enough, so that an average
+    soon follows a change of domain, and small ones add up.
     """
 
-    def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
+    REACH = 16
+
+    def __init__(self, layers: Mapping[str, _BatchNorm]):
         super().__init__(layers)
-        self.share = momentum
         self.source = {name: _buffers(layer) for name, layer in layers.items()}
         self.average = {name: _zeros(layer) for name, layer in layers.items()}
-        self._keep(_named(self.average))
+        self.weight = torch.zeros(len(layers), dtype=torch.float64)
+        self._keep({**_named(self.average), "weight": self.weight})
         for layer in self.layers.values():
-            layer.momentum = momentum
             _by_batch(layer)
 
+    def loaded(self) -> None:
+        if not self.weight.any():  # version 0.1 had a share of 0.1 for every batch
+            self.weight.copy_(1 - 0.9 ** self._uses())
+
+    def _uses(self) -> Tensor:
+        """How often each layer was used; more than once a batch where it is shared."""
+        return torch.tensor([int(count) for _, _, count in self.average.values()])
+
     @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self, images: int) -> Iterator[None]:
+        share, before = images / (images + self.REACH), self._uses()
         for name, layer in self.layers.items():
+            layer.momentum = share
             _lend(layer, self.average[name])
             layer.track_running_stats = True
             layer.train()
@@ -120,6 +138,7 @@ class BatchStatistics(Statistics):
         finally:
             for layer in self.layers.values():
                 _by_batch(layer)
+            self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** (self._uses() - before))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -139,6 +158,7 @@ class BatchStatistics(Statistics):
                 _by_batch(layer)
 
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
+        weights = dict(zip(self.layers, self.weight.tolist(), strict=True))
         for name, layer in batch_norms(model).items():
             if name not in self.layers:
                 continue
@@ -147,8 +167,8 @@ class BatchStatistics(Statistics):
             mean, var, count = self.average[name]
             source_mean, source_var, tracked = self.source[name]
             if statistics == "stream" and int(count):
-                gathered = 1 - (1 - self.share) ** int(count)
-                new_count = count.clone() if tracked is None else tracked.clone()
+                gathered = weights[name]
+                new_count = count.to(mean.device, copy=True) if tracked is None else tracked.clone()
                 _lend(layer, (mean / gathered, var / gathered, new_count))
                 layer.track_running_stats = True
             elif statistics == "stream" and source_mean is not None and source_var is not None:
@@ -176,7 +196,7 @@ class RunningStatistics(Statistics):
         for name, layer in self.layers.items():
             _lend(layer, tuple(None if each is None else each.clone() for each in own[name]))
         try:
-            with self.recording():
+            with self.recording(0):
                 yield
         finally:
             for name, layer in self.layers.items():
@@ -200,7 +220,7 @@ class RobustStatistics(Statistics):
         self._keep(_named({name: _buffers(layer) for name, layer in layers.items()}))
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self, images: int) -> Iterator[None]:
         hooks = [
             layer.register_forward_pre_hook(self._mix_in, with_kwargs=False)
             for layer in {id(layer): layer for layer in self.layers.values()}.values()
@@ -285,7 +305,8 @@ def _buffers(layer: _BatchNorm) -> Buffers:
 def _zeros(layer: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
     like = next((t for t in (layer.running_mean, layer.weight) if t is not None), torch.zeros(0))
     mean, var = (like.new_zeros(layer.num_features) for _ in range(2))
-    return mean, var, torch.zeros((), dtype=torch.int64, device=like.device)
+    # On the processor, where it can be read without waiting for a device.
+    return mean, var, torch.zeros((), dtype=torch.int64)
 
 
 def _lend(layer: _BatchNorm, buffers: Buffers) -> None:

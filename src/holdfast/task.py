@@ -54,7 +54,7 @@ class Task:
     def _companion(self) -> Network:
         network = self.fresh()
         network.model.requires_grad_(False)
-        network.normalise(self.selection.statistics, self.selection.share)
+        network.normalise(self.selection.statistics, self.selection.momentum)
         self.companions.append(network)
         return network
 
