@@ -196,7 +196,9 @@ def test_a_model_that_takes_0_to_255_is_believed():
 
 def test_a_wrapper_too_many_is_found_with_images_and_without():
     values = values_of("ImageNet")
-    twice = holdfast.normalized(holdfast.normalized(trained_net(*values), *values), *values)
+    once = holdfast.normalized(trained_net(*values), *values)
+    with pytest.warns(UserWarning, match=r"normalised already.*give normalized\(\) model\.model"):
+        twice = holdfast.normalized(once, *values)
     assert "twice inside the model" in judge(twice, None)[-1].text
     assert "twice inside the model" in judge(twice, textures(64))[-1].text
 
@@ -222,6 +224,20 @@ def test_wrong_values_inside_the_model_are_found():
     found = judge(model, textures(64))[-1]
     assert found.level == "problem"
     assert "does not fit its weights" in found.text and "0.485" in found.text
+
+
+def test_the_advice_on_wrong_values_replaces_them():
+    """A second wrapper around the first would normalise twice."""
+    right = values_of("0.5")
+    wrong = holdfast.normalized(trained_net(*right), (0.1,) * 3, (1.0,) * 3)
+    said = judge(wrong, textures(64))[-1].text
+    call = re.search(r"holdfast\.normalized\(.*?\)\)", said)[0]
+    better = eval(call, {"holdfast": holdfast, "model": wrong})
+    assert levels(judge(better, textures(64))) == ["good", "good"]
+    assert "--mean 0.5,0.5,0.5 --std 0.5,0.5,0.5" in said
+    deeper = judge(nn.Sequential(wrong), textures(64))[-1].text
+    assert "normalized(model" not in deeper
+    assert "build(…, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))" in deeper
 
 
 def test_images_of_another_kind_raise_a_question_not_an_alarm():
