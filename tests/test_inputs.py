@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import holdfast
-from holdfast.explain.accuracy import Labelled, check_accuracy
-from holdfast.explain.candidates import candidates
+from holdfast.explain.accuracy import Labelled, _difference, _judge, _Rival, check_accuracy
+from holdfast.explain.candidates import Candidate, candidates
 from holdfast.explain.inputs import check_inputs
 from holdfast.nets.normalized import NORMALIZATIONS
 from holdfast.split import Network
@@ -128,6 +128,22 @@ def test_a_few_labels_do_not_decide_between_near_values():
     found = judge_labelled(holdfast.normalized(net, *values_of("CIFAR-100")), known)[-1]
     assert found.level == "note"
     assert "CIFAR-10 (" in found.text and "more labelled images" in found.text
+
+
+def test_the_most_accurate_is_advised_though_another_is_more_surely_better():
+    """One mends 20 images of 400 and spoils none, one mends 100 and spoils 75."""
+    ours = torch.arange(400) < 200
+    sure, best = ours.clone(), ours.clone()
+    sure[200:220] = True
+    best[200:300], best[:75] = True, False
+    rivals = [
+        _Rival(Candidate(name, torch.clone, f"Take {name}."), *_difference(ours, theirs))
+        for name, theirs in {"sure": sure, "best": best}.items()
+    ]
+    assert _judge(ours, rivals[1:]).level == "note"
+    found = _judge(ours, rivals)
+    assert found.level == "problem"
+    assert found.text.startswith("Take best.") and "then 56.2%" in found.text
 
 
 def test_where_labels_leave_it_open_statistics_may_rule_the_others_out():

@@ -103,9 +103,9 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
         order = sorted(chosen, key=lambda one: -one.gain)
         return ", ".join(f"{one.candidate.name} ({right + one.gain:.1%})" for one in order)
 
-    better = [one for one in rivals if one.gain > TO_ACCUSE * one.error]
-    if better:
-        best = max(better, key=lambda one: one.gain)
+    if any(one.gain > TO_ACCUSE * one.error for one in rivals):
+        # That which is surely better need not be the best: it may only differ on fewer images.
+        best = max(rivals, key=lambda one: one.gain)
         return Finding(
             "problem", f"{best.candidate.advice} ({said}; then {right + best.gain:.1%}.)"
         )
