@@ -113,9 +113,10 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
     if open_:
         return Finding(
             "note",
-            f"Cannot tell whether images are normalised as in training: {said}, and it is not ruled "
-            f"out that other usual values are a point better: {named(open_)}. Give more labelled "
-            "images (on the command line, a higher --limit), or take the values of the training.",
+            f"Cannot tell whether images are normalised as in training: {said}, and it is not "
+            f"ruled out that other usual values are a point better: {named(open_)}. Give more "
+            "labelled images (on the command line, a higher --limit), or take the values of the "
+            "training.",
         )
     return Finding(
         "good", f"Images are normalised as in training: {said}, and no other usual way does better."
