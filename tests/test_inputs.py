@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import holdfast
-from holdfast.explain.accuracy import Labelled, check_accuracy
-from holdfast.explain.candidates import candidates
+from holdfast.explain.accuracy import Labelled, _difference, _judge, _Rival, check_accuracy
+from holdfast.explain.candidates import Candidate, candidates
 from holdfast.explain.inputs import check_inputs
 from holdfast.nets.normalized import NORMALIZATIONS
 from holdfast.split import Network
@@ -88,7 +88,8 @@ def test_a_few_images_do_not_show_that_nothing_differs():
     values = values_of("CIFAR-10")
     model = holdfast.normalized(trained_net(*values), *values)
     found = judge(model, textures(8))[-1]
-    assert found.level == "note" and "more images" in found.text
+    assert found.level == "note"
+    assert found.text.endswith("or pass more images and labels=…, so that accuracy decides.")
 
 
 # With labels.
@@ -127,7 +128,26 @@ def test_a_few_labels_do_not_decide_between_near_values():
     known = labelled(net, values_of("CIFAR-100"), 60)
     found = judge_labelled(holdfast.normalized(net, *values_of("CIFAR-100")), known)[-1]
     assert found.level == "note"
-    assert "CIFAR-10 (" in found.text and "more labelled images" in found.text
+    assert re.search(
+        r"not ruled out that .* a point better: .*CIFAR-10 \([\d.]+% here\)", found.text
+    )
+    assert "more labelled images" in found.text and "--limit" in found.text
+
+
+def test_the_most_accurate_is_advised_though_another_is_more_surely_better():
+    """One mends 20 images of 400 and spoils none, one mends 100 and spoils 75."""
+    ours = torch.arange(400) < 200
+    sure, best = ours.clone(), ours.clone()
+    sure[200:220] = True
+    best[200:300], best[:75] = True, False
+    rivals = [
+        _Rival(Candidate(name, torch.clone, f"Take {name}."), *_difference(ours, theirs))
+        for name, theirs in {"sure": sure, "best": best}.items()
+    ]
+    assert _judge(ours, rivals[1:]).level == "note"
+    found = _judge(ours, rivals)
+    assert found.level == "problem"
+    assert found.text.startswith("Take best.") and "then 56.2%" in found.text
 
 
 def test_where_labels_leave_it_open_statistics_may_rule_the_others_out():
@@ -196,7 +216,9 @@ def test_a_model_that_takes_0_to_255_is_believed():
 
 def test_a_wrapper_too_many_is_found_with_images_and_without():
     values = values_of("ImageNet")
-    twice = holdfast.normalized(holdfast.normalized(trained_net(*values), *values), *values)
+    once = holdfast.normalized(trained_net(*values), *values)
+    with pytest.warns(UserWarning, match=r"normalised already.*give normalized\(\) model\.model"):
+        twice = holdfast.normalized(once, *values)
     assert "twice inside the model" in judge(twice, None)[-1].text
     assert "twice inside the model" in judge(twice, textures(64))[-1].text
 
@@ -222,6 +244,20 @@ def test_wrong_values_inside_the_model_are_found():
     found = judge(model, textures(64))[-1]
     assert found.level == "problem"
     assert "does not fit its weights" in found.text and "0.485" in found.text
+
+
+def test_the_advice_on_wrong_values_replaces_them():
+    """A second wrapper around the first would normalise twice."""
+    right = values_of("0.5")
+    wrong = holdfast.normalized(trained_net(*right), (0.1,) * 3, (1.0,) * 3)
+    said = judge(wrong, textures(64))[-1].text
+    call = re.search(r"holdfast\.normalized\(.*?\)\)", said)[0]
+    better = eval(call, {"holdfast": holdfast, "model": wrong})
+    assert levels(judge(better, textures(64))) == ["good", "good"]
+    assert "--mean 0.5,0.5,0.5 --std 0.5,0.5,0.5" in said
+    deeper = judge(nn.Sequential(wrong), textures(64))[-1].text
+    assert "normalized(model" not in deeper
+    assert "build(…, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))" in deeper
 
 
 def test_images_of_another_kind_raise_a_question_not_an_alarm():

@@ -101,11 +101,11 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
 
     def named(chosen: Sequence[_Rival]) -> str:
         order = sorted(chosen, key=lambda one: -one.gain)
-        return ", ".join(f"{one.candidate.name} ({right + one.gain:.1%})" for one in order)
+        return ", ".join(f"{one.candidate.name} ({right + one.gain:.1%} here)" for one in order)
 
-    better = [one for one in rivals if one.gain > TO_ACCUSE * one.error]
-    if better:
-        best = max(better, key=lambda one: one.gain)
+    if any(one.gain > TO_ACCUSE * one.error for one in rivals):
+        # That which is surely better need not be the best: it may only differ on fewer images.
+        best = max(rivals, key=lambda one: one.gain)
         return Finding(
             "problem", f"{best.candidate.advice} ({said}; then {right + best.gain:.1%}.)"
         )
@@ -113,9 +113,10 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
     if open_:
         return Finding(
             "note",
-            f"Cannot tell whether images are normalised as in training: {said}, and it might be a "
-            f"point more with other usual values: {named(open_)}. Give more labelled images, or "
-            "take the values of the training.",
+            f"Cannot tell whether images are normalised as in training: {said}, and it is not "
+            f"ruled out that other usual values are a point better: {named(open_)}. Give more "
+            "labelled images (on the command line, a higher --limit), or take the values of the "
+            "training.",
         )
     return Finding(
         "good", f"Images are normalised as in training: {said}, and no other usual way does better."

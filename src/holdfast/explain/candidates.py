@@ -57,21 +57,23 @@ def candidates(model: nn.Module, images: Tensor) -> Iterator[Candidate]:
             yield Candidate(name, _undo(*values), advice)
         return
     for name, (mean, std) in usual.items():
-        call = (
-            f"holdfast.normalized(model, {written(mean)}, {written(std)}). These values ({name}) "
-            "fit best of the usual ones; if you know those of the training, take them."
+        best = (
+            f"These values ({name}) fit best of the usual ones; if you know those of the training, "
+            "take them."
         )
         if own is None:
             yield Candidate(
                 name,
                 _apply(mean, std),
-                f"Images are not normalised at all: wrap the model, {call}",
+                "Images are not normalised at all: wrap the model, "
+                f"holdfast.normalized(model, {written(mean)}, {written(std)}). {best}",
             )
         else:
             yield Candidate(
                 name,
                 _both(_apply(mean, std), _undo(*own)),
-                f"The normalisation inside the model does not fit its weights: try {call}",
+                "The normalisation inside the model does not fit its weights: replace its values, "
+                f"{_replacement(model, mean, std)}. {best}",
             )
     if own is not None:
         yield Candidate("no normalisation", _undo(*own), TWICE_INSIDE)
@@ -79,6 +81,19 @@ def candidates(model: nn.Module, images: Tensor) -> Iterator[Candidate]:
 
 def values_of(wrapper: Normalized) -> tuple[Values, Values]:
     return tuple(wrapper.mean.flatten().tolist()), tuple(wrapper.std.flatten().tolist())
+
+
+def _replacement(model: nn.Module, mean: Values, std: Values) -> str:
+    """How to put other values in the place of those inside: one more wrapper normalises twice."""
+    if isinstance(model, Normalized):
+        call = f"holdfast.normalized(model.model, {written(mean)}, {written(std)})"
+    else:
+        call = f"build(…, mean={written(mean)}, std={written(std)})"
+    options = (
+        f"--{name} {','.join(f'{one:.4g}' for one in values)}"
+        for name, values in (("mean", mean), ("std", std))
+    )
+    return f"{call}, or {' '.join(options)} on the command line"
 
 
 def _apply(mean: Values, std: Values) -> Callable[[Tensor], Tensor]:

@@ -154,7 +154,7 @@ def _tell_apart(
         "note",
         f"Cannot tell whether images are normalised as in training: they fit the running "
         f"statistics of {name}, and so they would by {', '.join(rivals)}. Take the values of the "
-        f"training; or pass labels=…, and accuracy decides{', and more images' * few}.",
+        f"training, or pass {'more images and ' * few}labels=…, so that accuracy decides.",
     )
 
 

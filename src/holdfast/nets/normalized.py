@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -93,6 +94,12 @@ def normalized(
         mean, std = read_normalization(like)
     if mean is None or std is None:
         raise ValueError("normalized() takes mean and std, or like=… to read them off.")
+    if isinstance(model, Normalized):
+        warnings.warn(
+            f"The model is normalised already ({model.extra_repr()}), and now a second time: to "
+            "replace its values, give normalized() model.model.",
+            stacklevel=2,
+        )
     return Normalized(model, mean, std)
 
 
