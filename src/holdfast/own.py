@@ -67,14 +67,23 @@ def find_own(place: str, known: Mapping[str, type[Method]]) -> type[Method]:
     return found
 
 
-def find_loaded(place: str) -> type[Method] | None:
-    """A method of that place that was loaded before, in this process; its file may have moved."""
+def find_loaded(place: str, hashes: Mapping[str, str | None]) -> type[Method] | None:
+    """A method of that place that was loaded before, in this process; its file may have moved.
+    `hashes` as in a manifest: the class of a file of the same text will do, whatever its name."""
 
     def end(one: str) -> str:
         return re.split(r"[\\/]", one)[-1]
 
-    alike = (one for known, one in reversed(_loaded.items()) if end(known) == end(place))
-    return _loaded.get(place) or next(alike, None)
+    def same(one: type[Method]) -> bool:
+        hashed = hashes.get(f"method {one.name}")
+        named = one.__name__ == place.rpartition(":")[2].strip()
+        return named and hashed is not None and hashed == code_hash(one)
+
+    last = list(reversed(_loaded.items()))
+    alike = [one for _, one in last if same(one)]
+    alike += [one for known, one in last if known == place]
+    alike += [one for known, one in last if end(known) == end(place)]
+    return alike[0] if alike else None
 
 
 def check_name(name: str, method: type[Method]) -> None:
