@@ -31,7 +31,7 @@ def own_folder(tmp_path, monkeypatch):
     """A current folder with methods of one's own, in `mine.py`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(spec, "_registry", dict(spec._registry))
+    monkeypatch.setattr(spec, "_registry", spec.methods())
     (tmp_path / "mine.py").write_text(MINE)
     yield tmp_path
     sys.modules.pop("mine", None)

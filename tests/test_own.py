@@ -101,9 +101,15 @@ def test_mistakes_say_what_to_do(method, message):
         ("def f(:\n", r"Cannot import bad\.py: SyntaxError: .*line 1"),
         ("import sys\nsys.exit('done')\n", r"Cannot import bad\.py: SystemExit: done \(line 2\)"),
         (HEAD + "@register('tent')\nclass Bad(Learner): pass\n", "'tent' .* another, as in @regis"),
-        (HEAD + "class Bad(Learner): name = 'eata'\n", "'eata' of .*:Bad is that of one of hold"),
-        (HEAD + "@register('My Own')\nclass Bad(Learner): pass\n", "'My Own' .* small letters"),
-        (HEAD + "class Bad(Learner):\n    a: float = setting(1.0, '')\n", r"@dataclass\(frozen"),
+        (HEAD + "class Bad(Learner): name = 'eata'\n", r"'eata' of bad\.py:Bad is that of"),
+        (
+            HEAD + "@register('My Own')\nclass Bad(Learner): pass\n",
+            r"of bad\.py:Bad is not of small",
+        ),
+        (
+            HEAD + "class Bad(Learner):\n    a: float = setting(1.0, '')\n",
+            r"^bad\.py:Bad .*@dataclass",
+        ),
     ],
 )
 def test_a_file_that_will_not_do_is_told(own_folder, text, message):

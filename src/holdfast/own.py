@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import Field
@@ -67,14 +68,23 @@ def find_own(place: str, known: Mapping[str, type[Method]]) -> type[Method]:
     return found
 
 
-def find_loaded(place: str) -> type[Method] | None:
-    """A method of that place that was loaded before, in this process; its file may have moved."""
+def find_loaded(place: str, hashes: Mapping[str, str | None]) -> type[Method] | None:
+    """A method of that place that was loaded before, in this process; its file may have moved.
+    `hashes` as in a manifest: the class of a file of the same text will do, whatever its name."""
 
     def end(one: str) -> str:
         return re.split(r"[\\/]", one)[-1]
 
-    alike = (one for known, one in reversed(_loaded.items()) if end(known) == end(place))
-    return _loaded.get(place) or next(alike, None)
+    def same(one: type[Method]) -> bool:
+        hashed = hashes.get(f"method {one.name}")
+        named = one.__name__ == place.rpartition(":")[2].strip()
+        return named and hashed is not None and hashed == code_hash(one)
+
+    last = list(reversed(_loaded.items()))
+    alike = [one for _, one in last if same(one)]
+    alike += [one for known, one in last if known == place]
+    alike += [one for known, one in last if end(known) == end(place)]
+    return alike[0] if alike else None
 
 
 def check_name(name: str, method: type[Method]) -> None:
@@ -82,7 +92,7 @@ def check_name(name: str, method: type[Method]) -> None:
     # Imported here, since methods import the registry, which imports this module.
     from holdfast.spec import built_in
 
-    where = f"The name {name!r} of {method.__module__}:{method.__name__}"
+    where = f"The name {name!r} of {_written(method)}"
     if not re.fullmatch(r"[a-z0-9_-]+", str(name)):
         raise ValueError(f"{where} is not of small letters, digits, - and _: rename it.")
     if is_own(method) and name in built_in():
@@ -96,7 +106,7 @@ def check_fields(method: type[Method]) -> None:
     """A setting of a class that is no dataclass would be passed over in silence."""
     if any(isinstance(one, Field) for one in vars(method).values()):
         raise ValueError(
-            f"{method.__module__}:{method.__name__} has settings, and is no dataclass: write "
+            f"{_written(method)} has settings, and is no dataclass: write "
             "@dataclass(frozen=True) above it."
         )
 
@@ -121,6 +131,14 @@ def registered() -> Iterator[tuple[str, type[Method]]]:
         else:
             found.name = entry.name
             yield entry.name, found
+
+
+def _written(method: type[Method]) -> str:
+    """Its place in short: a file that a text named is a module of a name that nobody wrote."""
+    where = method.__module__
+    if is_file(where):
+        where = Path(str(sys.modules[where].__file__)).name
+    return f"{where}:{method.__name__}"
 
 
 def _methods_in(module: ModuleType) -> list[str]:

@@ -4,7 +4,7 @@ and their composition."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TypeVar
@@ -69,9 +69,10 @@ def find(name: str) -> type[Method]:
     return known[name.lower()]
 
 
-def find_loaded(name: str) -> type[Method]:
-    """As `find`, for what stands in a stored file: that may not have code imported by itself."""
-    found = own.find_loaded(name) if ":" in name else find(name)
+def find_loaded(name: str, hashes: Mapping[str, str | None] | None = None) -> type[Method]:
+    """As `find`, for what stands in a stored file: that may not have code imported by itself.
+    `hashes` are those that the file has of methods of one's own."""
+    found = own.find_loaded(name, hashes or {}) if ":" in name else find(name)
     if found is None:
         raise ValueError(
             f"{name} is code of your own, which a stored file may not run by itself. If you trust "

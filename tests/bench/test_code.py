@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from polars.testing import assert_frame_equal
@@ -11,6 +12,7 @@ from test_run import Killed, Killer, lasting
 import holdfast
 from holdfast.bench import code
 from holdfast.bench import run as run_module
+from holdfast.bench.cli import tell_of_other_code
 from holdfast.bench.code import ASIDE, code_hash, hash_source
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
@@ -146,12 +148,29 @@ def test_a_stopped_run_is_not_gone_on_with_by_other_code(tmp_path, capsys, other
     capsys.readouterr()
     assert main(command(tmp_path, "--resume")) == 0
     told = capsys.readouterr().err
-    assert f"Note: {tmp_path} has 1 of these runs as other code made them, and 1 of them" in told
+    assert f"Note: {tmp_path} has 1 of these runs as other code made it, and it stopped. It" in told
     assert not stopped.finished and stopped.rows.height == 2
     assert len(list(tmp_path.glob("*/manifest.json"))) == 2
     # It is told as long as there is none of today's code.
     assert main(command(tmp_path, "--resume")) == 0
     assert "Note" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("finished", "said"),
+    [
+        ([True], "1 of these runs as other code made it. It is run anew;"),
+        ([True, True], "2 of these runs as other code made them. They are run anew;"),
+        ([True, False], "2 of these runs as other code made them, 1 of them stopped. They are run"),
+    ],
+)
+def test_stopped_runs_of_other_code_are_told_of_where_there_are_some(
+    tmp_path, capsys, monkeypatch, finished, said
+):
+    found = [SimpleNamespace(finished=one) for one in finished]
+    monkeypatch.setattr("holdfast.bench.results.of_other_code", lambda runs, out: found)
+    tell_of_other_code([], tmp_path)
+    assert f"Note: {tmp_path} has {said}" in capsys.readouterr().err
 
 
 def stopping(show, after):

@@ -122,6 +122,32 @@ def test_two_files_of_one_name_stand_apart_in_tables(own_folder, tmp_path, capsy
     assert lines.count("mine.py:Sure") == lines.count("other.py:Sure") == 1
 
 
+def test_a_run_that_is_there_under_another_name_of_its_file_is_shown(own_folder, tmp_path, capsys):
+    options = ["--limit", "16", "--batch", "8", "--stream", STREAM, "--threads", "1"]
+
+    def table(method):
+        assert main(["run", "-m", method, *options, "--out", "runs"]) == 0
+        return capsys.readouterr().out
+
+    (own_folder / "first_name.py").write_text(MINE)
+    shown = table("first_name.py:Sure")
+    (own_folder / "second_name.py").write_text(MINE)
+    assert table("first_name:Sure") == table("second_name.py:Sure") == shown
+    (own_folder / "first_name.py").unlink()
+    assert table("second_name.py:Sure") == shown
+    assert len(list((own_folder / "runs").glob("*/manifest.json"))) == 1
+
+
+def test_to_read_a_manifest_runs_no_file_of_a_known_name(own_folder, materials, tmp_path):
+    """The code that was loaded is taken, not what lies where the manifest says."""
+    manifest = perform(plan(), materials, tmp_path / "runs").manifest
+    (own_folder / "elsewhere").mkdir()
+    (own_folder / "elsewhere" / "mine.py").write_text("open('was_run', 'w')\n" + MINE)
+    manifest["run"]["method"] = "elsewhere/mine.py:Sure"
+    assert read_run(manifest).composition == plan().composition
+    assert not (own_folder / "was_run").exists()
+
+
 def test_a_sweep_varies_its_settings_by_its_name():
     given = {"method": "mine.py:Sure+debias", "stream": STREAM, "grid": {"sure.gain": [0.5, 2]}}
     points = expand(given)

@@ -75,6 +75,16 @@ def test_what_is_wrong_with_a_run_is_the_run_s_to_say(tmp_path):
     assert len(preview([runs[1]], Materials(tmp_path))) == 1  # the stream is there, the model not
 
 
+def test_a_dry_sweep_says_once_why_a_stream_cannot_be_opened(tmp_path, capsys):
+    """Since no run is to say it."""
+    command = ["sweep", "-m", "bn", "-m", "tent", "--data", "nowhere", "--seeds", "2"]
+    assert main([*command, "--dry-run", "--out", str(tmp_path / "runs")]) == 0
+    (note,) = capsys.readouterr().err.splitlines()
+    with pytest.raises(Exception, match="nowhere") as why:
+        Materials(tmp_path).data(Run("bn", data="nowhere"))
+    assert note == f"note: nowhere, continual cannot be opened: {' '.join(str(why.value).split())}"
+
+
 def test_run_and_paper_say_it_before_the_first_result(tmp_path, capsys):
     common = ["--limit", "8", "--threads", "1", "--out", str(tmp_path)]
     run = ["run", "-m", "bn", "-m", "eta(redundancy=0.05)", "--domains", "fog", *common]

@@ -232,9 +232,11 @@ def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
     found = of_other_code(runs, out)
     if found:
         stopped = sum(not one.finished for one in found)
+        them, they = ("it", "It is") if len(found) == 1 else ("them", "They are")
+        part = f", {'and it' if len(found) == 1 else f'{stopped} of them'} stopped"
         print(
-            f"Note: {out} has {len(found)} of these runs as other code made them, and {stopped} of "
-            "them stopped. They are run anew; what is there is left as it is.",
+            f"Note: {out} has {len(found)} of these runs as other code made {them}"
+            f"{part if stopped else ''}. {they} run anew; what is there is left as it is.",
             file=sys.stderr,
         )
 

@@ -24,25 +24,30 @@ def preview(runs: Iterable[Run], materials: Materials) -> list[str]:
     return [*preview_streams(known, materials), *preview_methods(known, materials)]
 
 
-def preview_streams(runs: Iterable[Run], materials: Materials) -> list[str]:
-    """How many images and batches each stream has, for how many runs, and its notices."""
+def preview_streams(
+    runs: Iterable[Run], materials: Materials, *, errors: bool = False
+) -> list[str]:
+    """How many images and batches each stream has, for how many runs, and its notices; `errors`:
+    also why a stream cannot be opened, where no run is to say it."""
     flows: dict[tuple[object, ...], Flow] = {}
     lines: dict[str, int] = {}
     notices: dict[str, None] = {}
+    failed: dict[str, str] = {}
     for run in runs:
         try:
             key = (id(materials.data(run)), str(run.laid_out), run.intruders)
             flow = flows[key] = flows.get(key) or materials.flow(run)
-        except Exception:
+        except Exception as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            failed.setdefault(said, f"{run.data}, {run.laid_out}")
             continue
         window = f", window {run.sight}" if run.sight else ""
-        batches = f"{len(flow):,} batch{'es' * (len(flow) > 1)}"
-        line = (
-            f"{Path(run.data).name}, {run.laid_out}: {flow.samples:,} images in {batches}{window}"
-        )
+        line = f"{Path(run.data).name}, {run.laid_out}: {flow.size}{window}"
         lines[line] = lines.get(line, 0) + 1
         notices |= dict.fromkeys(flow.notices)
     sizes = [f"{line}; {count} run{'s' * (count > 1)}" for line, count in lines.items()]
+    if errors:
+        notices |= {f"{what} cannot be opened: {why}": None for why, what in failed.items()}
     return sizes + [f"note: {text}" for text in notices]
 
 

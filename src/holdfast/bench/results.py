@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,13 @@ def read_run(manifest: dict[str, Any]) -> Run:
     """The run that a manifest is of."""
     known = {one.name for one in fields(Run)}
     given = {name: value for name, value in manifest["run"].items() if name in known}
-    parse(given["method"], find_loaded)  # to read a manifest runs no code that it names
-    return Run(**{**given, "tags": tuple(given.get("tags", ()))})
+    # To read a manifest runs no code that it names: the methods are there before the run, which
+    # would load them from where they stood.
+    run = object.__new__(Run)
+    find = partial(find_loaded, hashes=manifest.get("hashes") or {})
+    vars(run)["methods"] = parse(given["method"], find)
+    Run.__init__(run, **{**given, "tags": tuple(given.get("tags", ()))})
+    return run
 
 
 def of_other_code(runs: Iterable[Run], out: Path) -> list[RunFolder]:

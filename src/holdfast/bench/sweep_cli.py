@@ -80,7 +80,7 @@ class Sweep:
         materials = Materials(out / "cache")
         if self.dry_run:
             print("\n".join(names), flush=True)
-            announce(preview_streams(runs, materials))
+            announce(preview_streams(runs, materials, errors=True))
             return
         announce(preview(runs, materials))
         setup = replace(self.setup, out=out, snapshot=given.get("snapshot"))

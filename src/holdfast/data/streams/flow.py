@@ -116,8 +116,7 @@ class Flow:
         self._reader = _Reader(view, self._stretches)
 
     def __repr__(self) -> str:
-        size = f"{self.samples:,} images in {len(self):,} batches"
-        return f"<Flow {self.stream}, seed {self.seed}: {size}>"
+        return f"<Flow {self.stream}, seed {self.seed}: {self.size}>"
 
     def __len__(self) -> int:
         """The number of batches."""
@@ -135,6 +134,12 @@ class Flow:
     def samples(self) -> int:
         """The number of images."""
         return sum(map(self._size, self._runs()))
+
+    @property
+    def size(self) -> str:
+        """As in `48 images in 3 batches`."""
+        images, batches = self.samples, len(self)
+        return f"{images:,} image{'s' * (images != 1)} in {batches:,} batch{'es' * (batches != 1)}"
 
     def _runs(self) -> Iterator[range]:
         """Numbers of stretches that are cut into batches together."""
