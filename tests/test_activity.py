@@ -69,12 +69,13 @@ def test_what_never_learns_has_no_rate():
         assert (adapter.last.due, adapter.last.step_rate) == (False, None)
 
 
-def test_a_batch_that_is_refused_was_not_due():
+def test_a_batch_that_is_refused_was_due_and_changes_nothing():
     adapter = holdfast.adapt(toy_net(), "tent")
     with torch.no_grad():
         adapter.network.head.weight.fill_(torch.nan)
     run(adapter, ("all",) * 2)
-    assert adapter.last.refused is not None and not adapter.last.due
+    assert adapter.last.refused is not None
+    assert adapter.last.due and not adapter.last.stepped
     assert adapter.last.step_rate is None
 
 

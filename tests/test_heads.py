@@ -254,3 +254,31 @@ def test_a_model_that_takes_channels_last_is_left_alone():
     expected = holdfast.adapt(toy_net(), "tent")(images)
     found = holdfast.adapt(Last(), "tent")(images.permute(0, 2, 3, 1))
     torch.testing.assert_close(found, expected)
+
+
+class WithProjector(nn.Module):
+    """Its last linear layer is another one than the head, and takes no part in the forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = toy_net()
+        self.projector = nn.Linear(FEATURES, 512)
+
+    def forward(self, images):
+        return self.net(images)
+
+
+def test_what_counts_on_the_number_of_classes_is_told_of_a_wrong_head_at_the_first_batch():
+    images = stream(("some",))[0]
+    for spec in ("eta", "rdumb", "rotta", "t3a"):
+        adapter = holdfast.adapt(WithProjector(), spec)
+        with pytest.raises(ValueError, match=r"'projector' does not look like the head"):
+            adapter(images)
+        right = holdfast.adapt(WithProjector(), spec, head="net.fc")
+        assert torch.equal(right(images), holdfast.adapt(toy_net(), spec)(images))
+    # What needs no class does not mind, but a layer that was named has to be the head.
+    holdfast.adapt(WithProjector(), "tent")(images)
+    for spec in ("tent", "bn"):
+        named = holdfast.adapt(WithProjector(), spec, head="projector")
+        with pytest.raises(ValueError, match=r"'projector' does not look like the head"):
+            named(images)

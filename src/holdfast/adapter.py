@@ -83,7 +83,7 @@ class Adapter(KeepsLearning):
 
     def __repr__(self) -> str:
         network, batches = self.network, int(self._state.batches)
-        classes = f", {network.classes} classes" if network.head_name else ""
+        classes = f", {network.head_rows} classes" if network.head_name else ""
         plural = "" if batches == 1 else "es"
         return f"<Adapter {self.method.names} on {network.name}{classes}: {batches} batch{plural}>"
 
@@ -101,7 +101,9 @@ class Adapter(KeepsLearning):
 
         self.network = fresh()
         if self.network.head_name is not None:
-            self.method = self.method.for_classes(self.network.classes)
+            method = self.method.for_classes(self.network.head_rows)
+            self.network.counts_on_head |= method != self.method
+            self.method = method
         host, methods = self.method.host, self.method.methods
         selection = host.selection()
         chosen = selection.parameters(self.network, host.name)
@@ -122,8 +124,10 @@ class Adapter(KeepsLearning):
         self._learn = host.learning(task, {**chosen, **beside})
         for one in methods:
             one.prepare(task, self._learn)
+        for network in task.companions:  # such as a teacher, which may be all that predicts
+            network.counts_on_head |= self.network.counts_on_head
         given.clear()  # the caller's model is the caller's again
-        self._watch = Watch(self.network.classes) if self.network.head_name else None
+        self._watch = Watch(self.network.head_rows) if self.network.head_name else None
         window = Window(options.window)
         return State(
             task, self._terms, self._prediction, self._upkeep, self._learn, self._watch, window
@@ -177,9 +181,11 @@ class Adapter(KeepsLearning):
                 if stepped and not logits.isfinite().all():
                     problem = f"{self.method.names} went too far: {TOO_FAR}"
             logits = logits.detach()[-newest:]
-            due = problem is None and self._learn is not None and proposal.due
-            # An optimiser that goes on without a term to drive it does not count.
-            idle = due and self._state.activity(stepped and bool(proposal.losses))
+            due = self._learn is not None and proposal.due
+            idle = False
+            if due and problem is None:
+                # An optimiser that goes on without a term to drive it does not count.
+                idle = self._state.activity(stepped and bool(proposal.losses))
             collapsed = problem is None and self._collapsed(logits)
         self.last = Last(
             batch=int(self._state.batches),
@@ -299,14 +305,15 @@ class Adapter(KeepsLearning):
 
     def _warn(self, idle: bool) -> None:
         """Say what of the last batch a person should know; of one that hardly acts, once."""
-        name = self.method.names
-        found = self.last.news(name)
-        if idle:
-            known = self.network.head_name is not None
-            advice = self.method.advice(self.network.classes) if known else []
-            found.append(self.last.inactivity(name, advice))
+        found = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
         for text in found:
             warnings.warn(text, stacklevel=4)  # the line that called the adapter
+
+    def inactivity(self) -> str:
+        """What a person should know of a method that hardly acts."""
+        known = self.network.head_name is not None
+        advice = self.method.advice(self.network.head_rows) if known else []
+        return self.last.inactivity(self.method.names, advice)
 
     def _set_aside(self, healthy: dict[str, Tensor]) -> None:
         """For rollback: a state known to be healthy, and a later one not known to be so yet."""

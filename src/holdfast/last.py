@@ -17,7 +17,7 @@ from holdfast.learn import Proposal
 class Last:
     """What the last batch did. Losses are before weighting; `images` is how many each was over.
 
-    due: whether the method could have taken a step; stepped: whether it did.
+    due: whether the method could have taken a step, had all been finite; stepped: whether it did.
     step_rate: the share of the last hundred steps that were due which it took, driven by some term;
     None where none was due yet. hardly_acts: it is below 5 % over a hundred.
     """

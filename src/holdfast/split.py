@@ -40,6 +40,8 @@ class Network:
         self.name = type(model).__name__
         self.model = private_copy(model)
         self.head_name = find_head(self.model, head)
+        # Whether the head has to have a row for each class: it was named, or somebody counts on it.
+        self.counts_on_head = head is not None
         layers = list(self.model.modules())
         self.is_conv = any(isinstance(layer, nn.Conv2d) for layer in layers)
         self._has_attention = any(isinstance(layer, nn.MultiheadAttention) for layer in layers)
@@ -72,6 +74,7 @@ class Network:
     @property
     def rows(self) -> Tensor:
         """The head's weight, one row a class, (classes, feature size), in float32 at least."""
+        self.counts_on_head = True
         return at_least_float32(self._weight.detach().flatten(1))
 
     @property
@@ -80,6 +83,13 @@ class Network:
 
     @property
     def classes(self) -> int:
+        """The rows of the head, which the first batch then has to bear out."""
+        self.counts_on_head = True
+        return self.head_rows
+
+    @property
+    def head_rows(self) -> int:
+        """As many as there are classes, if the layer is the head."""
         return self._weight.shape[0]
 
     @property
@@ -132,6 +142,8 @@ class Network:
         ):
             seen, logits = self._run_or_retry(images, recorded=record)
         check_logits(logits, len(images), self.name)
+        if self.counts_on_head and self.head_rows != logits.shape[1]:
+            raise self._not_the_head(seen, logits)
         if not self._gave_logits:
             refuse_probabilities(logits, self.name)
             self._gave_logits = len(images) > 1
@@ -148,19 +160,22 @@ class Network:
 
     def feature(self, seen: list[Seen], logits: Tensor) -> Tensor:
         """The feature of each image, in float32 at least."""
-        classes, size = self.classes, self.feature_size
-        if len(seen) == 1 and logits.shape[1] == classes:
-            found = by_image(at_least_float32(seen[0].input), size, self.head)
+        if len(seen) == 1 and logits.shape[1] == self.head_rows:
+            found = by_image(at_least_float32(seen[0].input), self.feature_size, self.head)
             if found is not None and (self._head_gave_them or is_head(self.head, seen, logits)):
                 self._head_gave_them = len(logits) > 1
                 return found
+        raise self._not_the_head(seen, logits)
+
+    def _not_the_head(self, seen: list[Seen], logits: Tensor) -> ValueError:
         shapes = [tuple(each.input.shape) for each in seen]
-        raise ValueError(
+        return ValueError(
             f"Layer {self.head_name!r} does not look like the head of {self.name}: it has "
-            f"{classes} rows of {size} and saw {listed(shapes) or 'nothing'}, while the logits are "
-            f"{tuple(logits.shape)}; and its output, averaged over places if it has any, has to be "
-            "the logits. Name the layer of which that is so with head=…; holdfast.doctor(model, "
-            f"images) finds it. Linear layers here: {listed(linear_layers(self.model)) or 'none'}."
+            f"{self.head_rows} rows of {self.feature_size} and saw {listed(shapes) or 'nothing'}, "
+            f"while the logits are {tuple(logits.shape)}; and its output, averaged over places if "
+            "it has any, has to be the logits. Name the layer of which that is so with head=…; "
+            "holdfast.doctor(model, images) finds it. Linear layers here: "
+            f"{listed(linear_layers(self.model)) or 'none'}."
         )
 
     def plain_model(self) -> nn.Module:

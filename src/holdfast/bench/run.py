@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -132,6 +133,7 @@ def _go_on(
 
     rows: list[dict[str, Any]] = []
     saved = written = time.monotonic()
+    told = False
     with stoppable() as stop, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
         for batch in flow.batches(done, workers=run.workers):
@@ -139,6 +141,9 @@ def _go_on(
             rows.append(seen.row())
             recorder.update(seen)
             watcher.sees(seen)
+            if adapter.last.hardly_acts and not told:
+                told = True
+                print(f"note: {adapter.inactivity()}", file=sys.stderr, flush=True)
             done += 1
             if stop.asked or time.monotonic() - saved >= every:
                 folder.snapshot(done, rows, save)

@@ -169,7 +169,7 @@ def doctor(
                 source=source,
                 images=sample,
                 batch_size=batch_size,
-                classes=network.classes if headed else None,
+                classes=network.head_rows if headed else None,
             )
             if runs
             else Fit(False, ("not tried: the model fails on these images",))
@@ -180,7 +180,7 @@ def doctor(
         head=network.head_name,
         head_type=type(network.head).__name__ if headed else None,
         feature_size=network.feature_size if headed else None,
-        classes=network.classes if headed else None,
+        classes=network.head_rows if headed else None,
         norm_layers=Counter(type(one).__name__ for one in norm_layers(network.model).values()),
         normalization=", then ".join(map(describe, find_wrappers(network.model))) or None,
         device=str(network.device),
