@@ -155,8 +155,8 @@ class Rmt(Learner):
         "Before the stream it warms up on source batches, at a rate that rises from 0 to lr; the "
         "result is kept in the source. Replay takes the loader's batches in its order: let it "
         "shuffle. Soon after a change of domain all weights move fast, and the statistics that "
-        "frozen() writes lag a step behind (with debias 3.2 points below predict after 8 batches of "
-        "contrast on glyphs-c): give it calibrate=…, recent batches."
+        "frozen() writes lag a step behind (with debias, 3.2 points below predict after 8 batches "
+        "of contrast on glyphs-c): give it calibrate=…, recent batches."
     )
     memory: ClassVar[str] = (
         "another copy of the network (the teacher), and the activations of three forwards: images, "
