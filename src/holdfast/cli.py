@@ -136,14 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"holdfast {holdfast.__version__}")
         return 0
     summary = (holdfast.__doc__ or "").partition("\n")[0]
-    command = tyro.cli(
-        Command,
-        prog="holdfast",
-        args=arguments,
-        description=summary,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
-    )
     try:
+        command = tyro.cli(
+            Command,
+            prog="holdfast",
+            args=arguments,
+            description=summary,
+            config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+        )
         command.run()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` does

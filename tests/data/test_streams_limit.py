@@ -137,3 +137,19 @@ def test_a_stream_that_is_what_it_seems_says_nothing():
 def test_intruders_where_none_are_taken_are_an_error(spec):
     with pytest.raises(ValueError, match=r"takes no intruders.*write noisy\(kind=other\)"):
         parse(spec).over(CountedData(), intruders=Counted(99))
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("mixed(order=fog)", "not mixed with any"),
+        ("recurring(visits=1,batch=10)", "nothing comes again"),
+    ],
+)
+def test_a_stream_that_is_not_what_its_name_promises_says_so(spec, told):
+    with pytest.warns(UserWarning, match=told):
+        parse(spec).over(CountedData())
+    name = spec.partition("(")[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parse(f"{name}(order='fog,snow',batch=10)").over(CountedData())

@@ -142,6 +142,11 @@ class Mixed(Ordered):
         origins = tuple(Origin(domain) for domain in self.domains())
         return [Stretch(origins, sum(map(view.size, origins)), self.draws())]
 
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        if len(self.domains()) == 1:
+            yield f"{self.name}: one domain alone is not mixed with any: name more."
+
 
 @register("noisy")
 @dataclass(frozen=True)

@@ -91,6 +91,11 @@ class Recurring(Correlated):
         once = super().stretches(view, seed)
         return [replace(one, visit=visit) for visit in range(self.visits) for one in once]
 
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        if self.visits == 1:
+            yield f"{self.name}: with visits=1 nothing comes again: raise visits."
+
 
 @register("labelshift")
 @dataclass(frozen=True)
