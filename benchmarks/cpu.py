@@ -51,7 +51,7 @@ def work(case: Case, ours: bool) -> None:
         holdfast.tune_cpu()
     import torch
 
-    from holdfast import nets
+    from holdfast import models as nets
 
     torch.set_num_threads(case.threads)
     torch.manual_seed(0)
@@ -114,7 +114,7 @@ def main(rounds: int = 10, case: int | None = None, ours: bool = False) -> None:
     if case is not None:
         work(CASES[case], ours)
         return
-    from holdfast.terminal import columns, show
+    from holdfast.util.terminal import columns, show
 
     table = columns("step of tent", "processor s", "ours", "ratio", "wall s", "ours", "ratio")
     for number, one in enumerate(CASES):

@@ -28,8 +28,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import holdfast
-from holdfast.data.corruptions import CORRUPTIONS, corrupt
-from holdfast.nets import build
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
+from holdfast.models import build
 
 SEVERITIES = range(1, 6)
 BATCHES = {32: 256, 224: 8}  # images that the maker gets at once, by side

@@ -16,7 +16,7 @@ import tyro
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import Nobody, perform
-from holdfast.terminal import columns, show
+from holdfast.util.terminal import columns, show
 
 
 class Clock(Nobody):

@@ -9,11 +9,11 @@ from meter import milliseconds
 from race import Contestant, tell
 from subject import Subject
 
-from holdfast.augment import Augment
-from holdfast.draws import Draws
+from holdfast.engine.draws import Draws
+from holdfast.engine.network import Network
+from holdfast.parts.augment import Augment
+from holdfast.parts.teacher import Teacher
 from holdfast.recipes.debias import EmaPrototypes
-from holdfast.split import Network
-from holdfast.teacher import Teacher
 
 VIEWS = 32
 

@@ -26,10 +26,10 @@ from rich.table import Table
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from holdfast.data.cifar import CLEAN, read_binary, read_python
-from holdfast.data.folders import FolderImages, read_folder
 from holdfast.data.images import Images
-from holdfast.data.sets import open_data
+from holdfast.data.readers.cifar import CLEAN, read_binary, read_python
+from holdfast.data.readers.folders import FolderImages, read_folder
+from holdfast.data.readers.sets import open_data
 
 BATCH = 64
 

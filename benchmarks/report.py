@@ -15,8 +15,8 @@ from pathlib import Path
 import tyro
 from playwright.sync_api import sync_playwright
 
-from holdfast.report.gather import gather
 from holdfast.report.page import Report, page
+from holdfast.results.gather import gather
 
 LINE = "[...document.querySelectorAll('.chart')].{}((one) => one.querySelector('.mark-group path'))"
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import holdfast
-from holdfast import nets
-from holdfast.split import MemoryFormat
+from holdfast import models as nets
+from holdfast.engine.network import MemoryFormat
 
 CLASSES = 100
 

@@ -15,13 +15,13 @@ import holdfast
 from holdfast.bench import Recorder
 from holdfast.data import glyphs
 from holdfast.data.streams import parse
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
 from holdfast.explain.card import card
-from holdfast.method import Learner
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term
+from holdfast.parts.terms import Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 
 class Sureness(Term):

@@ -11,9 +11,11 @@ import holdfast
 holdfast.tune_cpu()  # before torch is loaded
 
 import torch  # noqa: E402
-
-from holdfast import spec  # noqa: E402
 from own_methods import MINE  # noqa: E402
+
+from holdfast.bench import materials as materials_module  # noqa: E402
+from holdfast.bench.materials import Materials  # noqa: E402
+from holdfast.recipes import compose as spec  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -35,3 +37,11 @@ def own_folder(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MINE)
     yield tmp_path
     sys.modules.pop("mine", None)
+
+
+@pytest.fixture(scope="session")
+def materials(tmp_path_factory):
+    """Few source images, since each is drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(materials_module, "DRAWN_IMAGES", 640)
+        yield Materials(tmp_path_factory.mktemp("cache"))

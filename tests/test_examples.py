@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from toys import stream, toy_net
 
 import holdfast
-from toys import stream, toy_net
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHORT = {"own_model": [], "own_loop": ["--limit", "16"], "new_method": ["--limit", "16"]}
@@ -17,7 +17,7 @@ SHORT = {"own_model": [], "own_loop": ["--limit", "16"], "new_method": ["--limit
 @pytest.fixture
 def unregistered():
     """What an example registers is not there for other tests."""
-    from holdfast import spec
+    from holdfast.recipes import compose as spec
 
     before = dict(spec.methods())
     yield

@@ -26,7 +26,7 @@ def test_a_checker_knows_every_name_that_there_is():
 
 
 def test_every_name_is_there_and_modules_do_not_shadow_it():
-    for name in ("explain.doctor", "nets.normalized", "recipes.eata"):
+    for name in ("explain.doctor", "models.normalization", "recipes.eata"):
         import_module(f"holdfast.{name}")
     assert all(callable(getattr(holdfast, name)) for name in names_for_a_checker())
     with pytest.raises(AttributeError, match="no attribute 'Eatta'"):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import torch
 from methods_in_readme import with_table
-
 from toys import source_batches, stream, toy_net
 
 README = (Path(__file__).parent.parent / "README.md").read_text()

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 import holdfast
-from holdfast.nets import resnet20
+from holdfast.models import resnet20
 
 MEAN, STD = (0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.explain.card import card
-from holdfast.words import enumerated
+from holdfast.util.words import enumerated
 
 README = Path(__file__).parent.parent / "README.md"
 BLOCK = re.compile(r"(?<=<!-- methods -->\n).*?(?=<!-- end -->)", flags=re.S)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from holdfast.report.gather import gather
 from holdfast.report.page import Report, page
+from holdfast.results.gather import gather
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "report" / "report.png"

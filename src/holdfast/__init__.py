@@ -10,15 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.adapter import Adapter as Adapter
     from holdfast.api import adapt as adapt
     from holdfast.api import load as load
-    from holdfast.cpu import tune_cpu as tune_cpu
+    from holdfast.engine.adapter import Adapter as Adapter
+    from holdfast.engine.last import Last as Last
     from holdfast.explain.doctor import doctor as doctor
-    from holdfast.last import Last as Last
-    from holdfast.method import Method as Method
-    from holdfast.nets.normalized import normalized as normalized
+    from holdfast.models.normalization import normalized as normalized
+    from holdfast.recipes.base import Method as Method
     from holdfast.recipes.bn import Bn as Bn
+    from holdfast.recipes.compose import compose as compose
+    from holdfast.recipes.compose import methods as methods
     from holdfast.recipes.consistency import Consistency as Consistency
     from holdfast.recipes.cotta import Cotta as Cotta
     from holdfast.recipes.debias import Debias as Debias
@@ -33,24 +34,23 @@ if TYPE_CHECKING:
     from holdfast.recipes.tent import Tent as Tent
     from holdfast.recipes.tsd import Tsd as Tsd
     from holdfast.recipes.ttac import Ttac as Ttac
-    from holdfast.source import Source as Source
-    from holdfast.spec import compose as compose
-    from holdfast.spec import methods as methods
+    from holdfast.source.source import Source as Source
+    from holdfast.util.cpu import tune_cpu as tune_cpu
 else:
     # Where each name lives. They are loaded when first asked for, so that `import holdfast` and
     # the command line's help do not wait for torch.
     _PLACES = {
-        "Adapter": "adapter",
-        "Last": "last",
-        "Method": "method",
-        "Source": "source",
+        "Adapter": "engine.adapter",
+        "Last": "engine.last",
+        "Method": "recipes.base",
+        "Source": "source.source",
         "adapt": "api",
-        "compose": "spec",
+        "compose": "recipes.compose",
         "doctor": "explain.doctor",
         "load": "api",
-        "methods": "spec",
-        "normalized": "nets.normalized",
-        "tune_cpu": "cpu",
+        "methods": "recipes.compose",
+        "normalized": "models.normalization",
+        "tune_cpu": "util.cpu",
     }
 
     def __getattr__(name: str) -> object:
@@ -58,7 +58,7 @@ else:
         if name in _PLACES:
             return getattr(import_module(f"holdfast.{_PLACES[name]}"), name)
         if name[:1].isupper():
-            from holdfast.spec import methods
+            from holdfast.recipes.compose import methods
 
             for method in methods().values():
                 if method.__name__ == name:
@@ -66,7 +66,7 @@ else:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        from holdfast.spec import methods
+        from holdfast.recipes.compose import methods
 
         return sorted([*_PLACES, *(method.__name__ for method in methods().values())])
 

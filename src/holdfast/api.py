@@ -6,15 +6,15 @@ from pathlib import Path
 
 from torch import nn
 
-from holdfast import files
-from holdfast.adapter import KIND, Adapter
-from holdfast.guard import InputRange
-from holdfast.method import Method
-from holdfast.options import Options, Precision
-from holdfast.source import Source
-from holdfast.spec import compose, find_loaded, parse
-from holdfast.split import MemoryFormat, fingerprint
-from holdfast.words import first_line
+from holdfast.engine.adapter import KIND, Adapter
+from holdfast.engine.checks import InputRange
+from holdfast.engine.network import MemoryFormat, fingerprint
+from holdfast.engine.options import Options, Precision
+from holdfast.recipes.base import Method
+from holdfast.recipes.compose import compose, find_loaded, parse
+from holdfast.source.source import Source
+from holdfast.util import files
+from holdfast.util.words import first_line
 
 
 def adapt(

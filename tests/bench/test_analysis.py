@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from toys import CLASSES, stream, toy_net, toy_source
 
 import holdfast
-from holdfast.bench.analysis import SCHEMA, Distances, Geometry
-from toys import CLASSES, stream, toy_net, toy_source
+from holdfast.bench.metrics.analysis import SCHEMA, Distances, Geometry
 
 C, D = 6, 5
 

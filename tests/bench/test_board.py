@@ -7,15 +7,15 @@ import pytest
 from faked import fake
 from rich.console import Console
 
-from holdfast.bench.blocks import Page, Sheet, break_name
-from holdfast.bench.board import Board, clock
+from holdfast.bench.display.board import Board, clock
 from holdfast.bench.names import apart, short
 from holdfast.bench.plan import Run
-from holdfast.bench.results import group, spread
 from holdfast.bench.run import perform
 from holdfast.bench.store import RunFolder
-from holdfast.bench.table import domains_sheet, figures_sheet, results_blocks
-from holdfast.terminal import as_text
+from holdfast.results.blocks import Page, Sheet, break_name
+from holdfast.results.results import group, spread
+from holdfast.results.run_tables import domains_sheet, figures_sheet, results_blocks
+from holdfast.util.terminal import as_text
 
 STREAM = "continual(order='fog,original',clean=false)"
 

@@ -12,15 +12,15 @@ from test_run import Killed, Killer, lasting
 import holdfast
 from holdfast.bench import code
 from holdfast.bench import run as run_module
-from holdfast.bench.cli import tell_of_other_code
 from holdfast.bench.code import ASIDE, code_hash, hash_source
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
-from holdfast.bench.results import group, read_run
 from holdfast.bench.run import Nobody, perform
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN
-from holdfast.cli import main
+from holdfast.cli.main import main
+from holdfast.cli.run import tell_of_other_code
+from holdfast.results.results import group, read_run
 
 PACKAGE = Path(holdfast.__file__).parent
 STREAM = "continual(order=fog,clean=false)"
@@ -168,7 +168,7 @@ def test_stopped_runs_of_other_code_are_told_of_where_there_are_some(
     tmp_path, capsys, monkeypatch, finished, said
 ):
     found = [SimpleNamespace(finished=one) for one in finished]
-    monkeypatch.setattr("holdfast.bench.results.of_other_code", lambda runs, out: found)
+    monkeypatch.setattr("holdfast.results.results.of_other_code", lambda runs, out: found)
     tell_of_other_code([], tmp_path)
     assert f"Note: {tmp_path} has {said}" in capsys.readouterr().err
 

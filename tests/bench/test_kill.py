@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-import nursery
+import kill_runs
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -22,10 +22,10 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("cotta(views=8)"
 
 @pytest.mark.parametrize("method", ["eata+debias", *SLOW])
 def test_killed_at_twenty_random_moments(materials, tmp_path, method):
-    run = nursery.plan(method)
+    run = kill_runs.plan(method)
     whole = perform(run, materials, tmp_path / "whole")
     pieces = tmp_path / "pieces"
-    command = [nursery.__file__, materials.folder, pieces, method, KILLS]
+    command = [kill_runs.__file__, materials.folder, pieces, method, KILLS]
     done = subprocess.run(
         [sys.executable, *map(str, command)], stdout=subprocess.PIPE, text=True, timeout=300
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.bench.board import Board
+from holdfast.bench.display.board import Board
+from holdfast.bench.display.roster import Roster, labels
 from holdfast.bench.many import Outcome, Progress, perform_all
 from holdfast.bench.plan import Run
-from holdfast.bench.roster import Roster, labels
 from holdfast.bench.run import Nobody
 from holdfast.bench.store import RunFolder
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shown import BORDERS, DOMAINS, IMAGES, NAN, STREAMS, C, Image, cut, is_close, mean, recorded
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from holdfast.bench.metrics import Recorder
+from holdfast.bench.metrics.recorder import Recorder
 
 
 def bin_of(confidence, bins):

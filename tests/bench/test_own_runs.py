@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from own_methods import HEAD, MINE, SURE
 from polars.testing import assert_frame_equal
 from test_run import Killed, Killer, lasting
 
@@ -13,14 +14,13 @@ from holdfast.bench import on_ray
 from holdfast.bench.many import perform_all
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
-from holdfast.bench.results import read_run
 from holdfast.bench.run import perform
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import expand
-from holdfast.cli import main
-from holdfast.report.gather import gather
+from holdfast.cli.main import main
 from holdfast.report.page import Report, page
-from own_methods import HEAD, MINE, SURE
+from holdfast.results.gather import gather
+from holdfast.results.results import read_run
 
 STREAM = "continual(order=fog,clean=false)"
 
@@ -163,7 +163,7 @@ def test_a_report_shows_it_and_runs_no_code(own_folder, materials, tmp_path, mon
     folder = perform(plan(), materials, out)
     perform(plan("tent"), materials, out)
     (own_folder / "mine.py").unlink()
-    monkeypatch.setattr("holdfast.own._loaded", {})
+    monkeypatch.setattr("holdfast.recipes.own._loaded", {})
     with pytest.raises(ValueError, match="a stored file may not run by itself"):
         read_run(folder.manifest)
     report = Report(gather(out))

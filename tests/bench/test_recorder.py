@@ -20,14 +20,14 @@ from shown import (
     mean,
     recorded,
 )
+from toys import CLASSES, stream, toy_net, toy_source
 
 import holdfast
-from holdfast.bench.curve import Curve, Durations
-from holdfast.bench.metrics import Recorder
-from holdfast.bench.seen import Seen
-from holdfast.guard import Watch
-from holdfast.last import Last
-from toys import CLASSES, stream, toy_net, toy_source
+from holdfast.bench.metrics.curve import Curve, Durations
+from holdfast.bench.metrics.recorder import Recorder
+from holdfast.bench.metrics.seen import Seen
+from holdfast.engine.collapse import Watch
+from holdfast.engine.last import Last
 
 # Over time.
 

@@ -9,18 +9,18 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import holdfast
-from holdfast import files
 from holdfast.bench import run as run_module
 from holdfast.bench import store
 from holdfast.bench.materials import Materials
-from holdfast.bench.metrics import Recorder
+from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.plan import Run
 from holdfast.bench.run import Nobody, perform
 from holdfast.bench.sweep import CHOSEN, SWEPT, expand
-from holdfast.cli import main
+from holdfast.cli.main import main
 from holdfast.data import glyphs
-from holdfast.data.sets import open_data
+from holdfast.data.readers.sets import open_data
 from holdfast.data.streams import parse
+from holdfast.util import files
 
 DOMAINS = "fog,contrast,original"
 STREAM = f"continual(order='{DOMAINS}',clean=false)"

@@ -11,11 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from toys import CLASSES, stream, toy_net, toy_source
 
 import holdfast
-from holdfast.bench.seen import SCHEMA, Seen
-from holdfast.last import Last
-from toys import CLASSES, stream, toy_net, toy_source
+from holdfast.bench.metrics.seen import SCHEMA, Seen
+from holdfast.engine.last import Last
 
 INF, NAN = float("inf"), float("nan")
 

@@ -6,15 +6,15 @@ from itertools import product
 import pytest
 from test_many import STREAM, plan
 
-from holdfast.bench.cli import METHODS, Setup
 from holdfast.bench.many import Outcome
 from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder, write_json
 from holdfast.bench.sweep import CHOSEN, FACTORS, SWEPT, Point, expand, read_sweep
-from holdfast.bench.sweep_cli import Sweep, at_a_time, sweep_table
-from holdfast.cli import main
-from holdfast.spec import compose, methods
-from holdfast.terminal import as_text
+from holdfast.cli.main import main
+from holdfast.cli.run import METHODS, Setup
+from holdfast.cli.sweep import Sweep, at_a_time, sweep_table
+from holdfast.recipes.compose import compose, methods
+from holdfast.util.terminal import as_text
 
 FILE = """
 method = ["rotta", "eata+debias"]

@@ -1,7 +1,7 @@
 import pytest
+from toys import toy_net, toy_source
 
 import holdfast
-from toys import toy_net, toy_source
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,6 @@ from compositions import (
 )
 from running import KINDS, LAW, assert_equal, load, run
 from torch import nn
-
-import holdfast
-from holdfast.explain.card import card
 from toys import (
     CLASSES,
     assert_same_state,
@@ -30,6 +27,9 @@ from toys import (
     toy_net,
     toy_source,
 )
+
+import holdfast
+from holdfast.explain.card import card
 
 
 @pytest.mark.parametrize("spec", ON_A_HOST)

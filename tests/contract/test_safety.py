@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 import torch
 from running import LAW, run
+from toys import assert_same_state, state_of, stream, toy_net, toy_source
 
 import holdfast
-from toys import assert_same_state, state_of, stream, toy_net, toy_source
 
 
 def poisoned(value):

@@ -2,9 +2,9 @@
 
 import tarfile
 
-from holdfast.cli import main
-from holdfast.data.catalogue import CATALOGUE, find_entry
-from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.cli.main import main
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.data.fetch.catalogue import CATALOGUE, find_entry
 
 
 def test_list_says_what_is_here(tmp_path, capsys):

@@ -7,9 +7,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
 from holdfast.data.corrupt.frost import OWN, Textures
 from holdfast.data.corrupt.tables import CIFAR, IMAGENET
-from holdfast.data.corruptions import CORRUPTIONS, corrupt
 
 FIXED = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
 RANDOM = [name for name in CORRUPTIONS if name not in FIXED]

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from holdfast.data.corrupt import blur, digital, filters, noise, weather
+from holdfast.data.corrupt.corruptions import corrupt
 from holdfast.data.corrupt.dice import Dice
 from holdfast.data.corrupt.tables import CIFAR, IMAGENET
-from holdfast.data.corruptions import corrupt
 
 other = pytest.importorskip("imagecorruptions", reason="imagecorruptions-imaug is not installed")
 cv2 = pytest.importorskip("cv2")

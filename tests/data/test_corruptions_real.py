@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import load_file
 
 import holdfast
-from holdfast.data.corruptions import CORRUPTIONS, corrupt
-from holdfast.nets import resnet20
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
+from holdfast.models import resnet20
 
 # Accuracy of bn at severity 5 that an independent regeneration gave; its means are 26 and 40.
 ELSEWHERE = (27, 27, 22, 51, 30, 48, 52, 38, 40, 43, 55, 50, 40, 42, 33)

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pooch
 import pytest
 
-from holdfast.cli import main
-from holdfast.data import downloads, transfer
-from holdfast.data.catalogue import CATALOGUE, Entry, Remote
+from holdfast.cli.main import main
+from holdfast.data.fetch import downloads, transfer
+from holdfast.data.fetch.catalogue import CATALOGUE, Entry, Remote
 
 PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>" * 50
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from pools_for_tests import Counted
 
-from holdfast.data.arrays import read_npz
 from holdfast.data.fingerprint import fingerprint
 from holdfast.data.glyphs import Glyphs, benchmark
 from holdfast.data.images import Subset
-from holdfast.data.sets import open_data
+from holdfast.data.readers.arrays import read_npz
+from holdfast.data.readers.sets import open_data
 
 SOME = ("fog", "gaussian_noise")
 

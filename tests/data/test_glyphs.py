@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.data import glyphs
-from holdfast.data.clean import open_clean
-from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.glyphs import __main__ as command
 from holdfast.data.glyphs import train as training
 from holdfast.data.glyphs.compose import SPLITS, compose
-from holdfast.data.sets import open_data
-from holdfast.nets.find import find_model
+from holdfast.data.readers.clean import open_clean
+from holdfast.data.readers.sets import open_data
+from holdfast.models.find import find_model
 
 FOLDER = Path(glyphs.__file__).parent
 

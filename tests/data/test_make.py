@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from holdfast.cli import main
+from holdfast.cli.main import main
 from holdfast.data import writers
-from holdfast.data.arrays import read_npz
-from holdfast.data.corruptions import CORRUPTIONS, corrupt
-from holdfast.data.folders import read_folder
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
 from holdfast.data.make import make
-from holdfast.data.sets import open_data
+from holdfast.data.readers.arrays import read_npz
+from holdfast.data.readers.folders import read_folder
+from holdfast.data.readers.sets import open_data
 
 COUNT = 11
 SOME = ("gaussian_noise", "contrast", "snow")
@@ -117,7 +117,7 @@ def test_an_interrupted_copy_goes_on_and_ends_the_same(npz, tmp_path, monkeypatc
 
 def test_a_killed_copy_goes_on_and_ends_the_same(npz, tmp_path):
     code = (
-        "from holdfast.cli import main; from holdfast.data import writers; "
+        "from holdfast.cli.main import main; from holdfast.data import writers; "
         f"writers.BLOCK_BYTES = {writers.BLOCK_BYTES}; raise SystemExit(main())"
     )
     command = [sys.executable, "-c", code, "data", "make", str(npz), str(tmp_path / "parts")]
@@ -228,7 +228,7 @@ def test_other_settings_do_not_go_on_with_a_copy(npz, tmp_path, capsys):
 def test_no_room_and_a_bad_image_are_told(npz, folder, tmp_path, monkeypatch):
     from types import SimpleNamespace
 
-    from holdfast.data import transfer
+    from holdfast.data.fetch import transfer
 
     (folder / "cats/1.JPEG").write_bytes(b"not an image")
     (folder / "cats/0.png").write_bytes((folder / "cats/2.png").read_bytes())

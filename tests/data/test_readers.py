@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from holdfast.data.arrays import read_array, read_npz
 from holdfast.data.images import Joined, Subset, as_bytes
+from holdfast.data.readers.arrays import read_array, read_npz
 
 
 def some_images(count=7, side=16, seed=0):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.cifar import read_clean
-from holdfast.data.corruptions import CORRUPTIONS
-from holdfast.data.pickles import ADMITTED, read_pickle
-from holdfast.data.sets import open_data
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.data.readers.cifar import read_clean
+from holdfast.data.readers.pickles import ADMITTED, read_pickle
+from holdfast.data.readers.sets import open_data
 
 CLASSES = {"cifar10": 10, "cifar100": 100}
 KEYS = {"cifar10": "labels", "cifar100": "fine_labels"}
@@ -304,7 +304,7 @@ def test_bad_options(corrupted, options, message):
 def test_clean_accuracy_of_a_real_net_is_the_published_one(real_data):
     from torch.utils.data import DataLoader
 
-    from holdfast.nets.find import find_model
+    from holdfast.models.find import find_model
 
     found = open_data("cifar100", real_data, corruptions=["fog"])
     model = find_model(f"resnet20:{real_data / 'cifar100_resnet20.safetensors'}")

@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from holdfast.data import clean as clean_sets
-from holdfast.data.clean import open_clean
-from holdfast.data.folders import read_folder, resize_and_crop
-from holdfast.data.sets import open_data
+from holdfast.data.readers import clean as clean_sets
+from holdfast.data.readers.clean import open_clean
+from holdfast.data.readers.folders import read_folder, resize_and_crop
+from holdfast.data.readers.sets import open_data
 
 CLASSES = ("n01", "n02", "n03")
 FILES = ("n01/a.JPEG", "n02/b.JPEG", "n02/c.JPEG", "n03/d.JPEG")

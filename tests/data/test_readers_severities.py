@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.data.sets import open_data
+from holdfast.data.readers.sets import open_data
 from holdfast.data.streams import parse
 
 COUNT = 4

@@ -8,7 +8,7 @@ import torch
 from pools_for_tests import Counted, CountedData
 
 from holdfast.data import streams
-from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.pools import Made
 from holdfast.data.streams import (
     Continual,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.corrupted import Corrupted
-from holdfast.data.corruptions import corrupt
+from holdfast.data.corrupt.corrupted import Corrupted
+from holdfast.data.corrupt.corruptions import corrupt
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import as_bytes
 from holdfast.data.pools import Made

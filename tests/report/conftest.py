@@ -4,8 +4,8 @@ import pytest
 from made import HOSTILE, make_run
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.report.gather import gather
 from holdfast.report.page import Report, page
+from holdfast.results.gather import gather
 
 
 @pytest.fixture(scope="session")

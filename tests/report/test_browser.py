@@ -10,8 +10,8 @@ from made import HOSTILE, make_run
 
 from holdfast.report.charts import HEIGHT
 from holdfast.report.follow import Server
-from holdfast.report.gather import gather
 from holdfast.report.page import Report, page
+from holdfast.results.gather import gather
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)

@@ -4,9 +4,9 @@ import pytest
 from made import make_run
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.report.entries import compare
 from holdfast.report.finding import finding, headline, others, overall
-from holdfast.report.gather import gather
+from holdfast.results.compare import compare
+from holdfast.results.gather import gather
 
 
 def comparison(path):

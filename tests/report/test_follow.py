@@ -12,10 +12,10 @@ import urllib.request
 import pytest
 from made import make_run, retell
 
+from holdfast.cli.report import Report
 from holdfast.report import follow as module
-from holdfast.report.cli import Report
 from holdfast.report.follow import Server, follow
-from holdfast.report.gather import gather
+from holdfast.results.gather import gather
 
 
 def ask(address, **headers):
@@ -111,7 +111,7 @@ def test_a_loop_that_is_told_to_end_leaves_no_server(tmp_path):
 def test_ctrl_c_ends_the_command_cleanly(tmp_path):
     make_run(tmp_path / "runs", "eata", {"fog": 50})
     code = (
-        "from pathlib import Path; from holdfast.report.cli import Report; "
+        "from pathlib import Path; from holdfast.cli.report import Report; "
         f"Report(runs=(Path({str(tmp_path / 'runs')!r}),), "
         f"out=Path({str(tmp_path / 'page.html')!r}), follow=True).run()"
     )

@@ -9,10 +9,10 @@ from made import HOSTILE, make_run
 
 from holdfast.report.charts import Charts
 from holdfast.report.figures import sections
-from holdfast.report.gather import gather
 from holdfast.report.markup import as_json
 from holdfast.report.page import Report, page
 from holdfast.report.palette import look
+from holdfast.results.gather import gather
 
 
 class Outline(HTMLParser):

@@ -7,9 +7,9 @@ import vl_convert
 from made import make_run
 from PIL import Image
 
-from holdfast.report.gather import gather
 from holdfast.report.page import Report
 from holdfast.report.pictures import self_contained, write_pictures
+from holdfast.results.gather import gather
 
 
 def test_pictures_are_drawn_in_the_methods_colours(tmp_path):

@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.bench.metrics import Recorder as Recorder
+    from holdfast.bench.metrics.recorder import Recorder as Recorder
     from holdfast.bench.plan import Run as Run
     from holdfast.bench.run import perform as perform
 else:
     # Loaded when first asked for, so that the command line's help does not wait for torch.
-    _PLACES = {"Recorder": "metrics", "Run": "plan", "perform": "run"}
+    _PLACES = {"Recorder": "metrics.recorder", "Run": "plan", "perform": "run"}
 
     def __getattr__(name: str) -> object:
         if name in _PLACES:

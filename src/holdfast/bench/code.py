@@ -9,31 +9,19 @@ from functools import cache
 from pathlib import Path
 
 import holdfast
-from holdfast.method import Method
-from holdfast.own import code_hash as own_hash
-from holdfast.own import is_own
+from holdfast.recipes.base import Method
+from holdfast.recipes.own import code_hash as own_hash
+from holdfast.recipes.own import is_own
 
 # What shows, explains, fetches, plans or compares decides no number of a run. All else counts, and
 # so does a file that is new.
 ASIDE = {
-    *("__init__.py", "agreement.py", "cli.py", "cpu.py", "export.py", "progress.py", "terminal.py"),
-    "words.py",
-    *("explain/", "report/"),
-    *(
-        f"data/{name}.py"
-        for name in ("catalogue", "cli", "downloads", "make", "transfer", "writers")
-    ),
-    *(f"bench/{name}.py" for name in ("__init__", "cli", "paper_cli", "sweep_cli", "code")),
-    *(
-        f"bench/{name}.py"
-        for name in ("acting", "blocks", "board", "layout", "names", "preview", "roster", "table")
-    ),
-    *(
-        f"bench/{name}.py"
-        for name in ("comparable", "experiments", "measures", "paper", "published")
-    ),
-    *(f"bench/{name}.py" for name in ("manifest", "memory", "results", "stopping")),
-    *(f"bench/{name}.py" for name in ("many", "on_ray", "sweep")),
+    "__init__.py",
+    *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/", "bench/display/"),
+    *(f"util/{name}.py" for name in ("cpu", "progress", "stopping", "terminal", "words")),
+    *("engine/export.py", "source/agreement.py", "data/make.py", "data/writers.py"),
+    *(f"bench/{name}.py" for name in ("__init__", "code", "manifest", "many", "names", "on_ray")),
+    *("bench/sweep.py", "bench/metrics/memory.py"),
 }
 
 
@@ -54,7 +42,7 @@ def hash_source(package: Path, part: str = "") -> str:
     digest = hashlib.sha256()
     for path in sorted((package / part).rglob("*.py")):
         name = path.relative_to(package).as_posix()
-        if name not in ASIDE and f"{name.partition('/')[0]}/" not in ASIDE:
+        if not name.startswith(tuple(ASIDE)):
             digest.update(f"{name} {_statements(ast.parse(path.read_bytes()))}\n".encode())
     return digest.hexdigest()
 

@@ -18,7 +18,7 @@ import holdfast
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.explain.card import card
-from holdfast.nets.normalized import Normalized
+from holdfast.models.normalization import Normalized
 
 LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.materials import Materials
-from holdfast.bench.metrics import Recorder
+from holdfast.bench.metrics.recorder import Recorder
+from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS, Watcher, perform
-from holdfast.bench.seen import Seen
-from holdfast.bench.stopping import stoppable
 from holdfast.bench.store import RunFolder
-from holdfast.cpu import tune_cpu
+from holdfast.util.cpu import tune_cpu
+from holdfast.util.stopping import stoppable
 
 # What a user, the data or the machine may cause; of anything else, its kind is told as well.
 FAILURES = (ValueError, OSError, RuntimeError)

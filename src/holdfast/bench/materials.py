@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,24 +16,25 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from holdfast.bench.code import code_hash, code_hashes
-from holdfast.bench.kept import keep, keep_set
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
-from holdfast.data.clean import open_clean
-from holdfast.data.corrupted import find_table
-from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.cache import keep, keep_set
+from holdfast.data.corrupt.corrupted import find_table
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
-from holdfast.data.layouts import CLEAN
 from holdfast.data.pools import Data, Pool
-from holdfast.data.sets import DataSet, open_data
+from holdfast.data.readers.clean import open_clean
+from holdfast.data.readers.layouts import CLEAN
+from holdfast.data.readers.sets import DataSet, open_data
 from holdfast.data.streams import Flow
-from holdfast.nets.find import find_model, hash_of_code
-from holdfast.source import Source
-from holdfast.split import fingerprint as model_fingerprint
-from holdfast.split import logits_of
-from holdfast.words import first_line
+from holdfast.engine.network import fingerprint as model_fingerprint
+from holdfast.engine.network import logits_of
+from holdfast.models.find import find_model, hash_of_code
+from holdfast.source.source import Source
+from holdfast.util.hashing import file_hash, text_hash
+from holdfast.util.words import first_line
 
 # The data's own model and source set, where they are known.
 MODELS = {"glyphs-c": "glyphs"}
@@ -292,7 +292,7 @@ def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tenso
 
 
 def _digest(what: object) -> str:
-    return hashlib.sha256(repr(what).encode()).hexdigest()
+    return text_hash(repr(what))
 
 
 def _is_file(source: str | None) -> bool:
@@ -302,4 +302,4 @@ def _is_file(source: str | None) -> bool:
 def _hash_file(path: Path) -> str:
     if not path.is_file():
         raise ValueError(f"There is no source file {path}: make it with Source.save.")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return file_hash(path)

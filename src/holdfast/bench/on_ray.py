@@ -20,7 +20,7 @@ from holdfast.bench.many import LOOK_SECONDS, Outcome, Progress, Reporter, Tell,
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS
-from holdfast.cpu import tune_cpu
+from holdfast.util.cpu import tune_cpu
 
 # How often a run's worker may die before the run counts as failed.
 RETRIES = 3

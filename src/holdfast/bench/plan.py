@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, fields, replace
@@ -11,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.data.corruptions import CORRUPTIONS
-from holdfast.data.layouts import CLEAN
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams import Noisy, Stream, parse
-from holdfast.method import Method
-from holdfast.nets.normalized import Normalization, parse_normalization
-from holdfast.options import Precision
-from holdfast.spec import Composition, brief, compose
-from holdfast.spec import parse as parse_method
-from holdfast.words import listed, nearest
+from holdfast.engine.options import Precision
+from holdfast.models.normalization import Normalization, parse_normalization
+from holdfast.recipes.base import Method
+from holdfast.recipes.compose import Composition, brief, compose
+from holdfast.recipes.compose import parse as parse_method
+from holdfast.util.hashing import text_hash
+from holdfast.util.words import listed, nearest
 
 # What a stream of single images is normalised over, unless told otherwise.
 WINDOW = 64
@@ -38,9 +38,9 @@ class Run:
     method: str
     """A spec string, such as eata+debias."""
     data: str = "glyphs-c"
-    """What `holdfast.data.sets.open_data` takes: a name or a path."""
+    """What `holdfast.data.readers.sets.open_data` takes: a name or a path."""
     model: str | None = None
-    """What `holdfast.nets.find.find_model` takes; None: the one that comes with the data."""
+    """What `holdfast.models.find.find_model` takes; None: the one that comes with the data."""
     mean: str | None = None
     """Of the model's input normalisation, as in 0.485,0.456,0.406; None: the model's own."""
     std: str | None = None
@@ -168,7 +168,7 @@ class Run:
         """A hash of all that decides the run's numbers; `hashes` are those of the model's weights,
         of the data and of the source, which count in place of their names."""
         text = json.dumps({**self.settled(), **hashes}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return text_hash(text)
 
     def folder(self, out: Path, fingerprint: str) -> Path:
         """The run's folder, whatever spelling of its method it was made under; else a new one,

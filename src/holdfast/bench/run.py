@@ -14,18 +14,18 @@ import polars as pl
 import torch
 
 import holdfast
-from holdfast.adapter import Adapter
-from holdfast.bench.analysis import Geometry
 from holdfast.bench.manifest import describe, now
 from holdfast.bench.materials import Materials
-from holdfast.bench.memory import PeakMemory
-from holdfast.bench.metrics import Recorder
+from holdfast.bench.metrics.analysis import Geometry
+from holdfast.bench.metrics.memory import PeakMemory
+from holdfast.bench.metrics.recorder import Recorder
+from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.plan import Run
-from holdfast.bench.seen import Seen
-from holdfast.bench.stopping import stoppable
 from holdfast.bench.store import RunFolder
 from holdfast.data.streams import Batch
-from holdfast.words import first_line
+from holdfast.engine.adapter import Adapter
+from holdfast.util.stopping import stoppable
+from holdfast.util.words import first_line
 
 # Seconds between two snapshots: what a kill costs at most.
 SNAPSHOT_SECONDS = 60.0

@@ -26,9 +26,9 @@ from typing import Any
 import polars as pl
 from filelock import FileLock, Timeout
 
-from holdfast import files
-from holdfast.bench.analysis import SCHEMA as ANALYSIS
-from holdfast.bench.seen import SCHEMA, Seen
+from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
+from holdfast.bench.metrics.seen import SCHEMA, Seen
+from holdfast.util import files
 
 FORMAT = 1
 

@@ -15,10 +15,10 @@ from typing import Any, cast, get_args, get_type_hints
 from holdfast.bench.names import distinct
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse as parse_stream
-from holdfast.method import HOST_SETTINGS, Learner
-from holdfast.settings import Setting, Value
-from holdfast.spec import brief, compose, find, parse
-from holdfast.words import listed, nearest
+from holdfast.recipes.base import HOST_SETTINGS, Learner
+from holdfast.recipes.compose import brief, compose, find, parse
+from holdfast.util.settings import Setting, Value
+from holdfast.util.words import listed, nearest
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.pools import Data, Pool
-from holdfast.data.whole import whole
-from holdfast.split import logits_of, private_copy, without_autocast
+from holdfast.engine.network import logits_of, private_copy, without_autocast
+from holdfast.util.whole import whole
 
 
 class Attacked:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from holdfast.data.corruptions import CORRUPTIONS
-from holdfast.data.layouts import CLEAN
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.pools import Indices, Made, Pool
-from holdfast.data.sets import DataSet
+from holdfast.data.readers.layouts import CLEAN
+from holdfast.data.readers.sets import DataSet
 
 SAMPLE = 16
 

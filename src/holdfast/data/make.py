@@ -18,14 +18,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import holdfast
-from holdfast.data.corrupted import find_table
-from holdfast.data.corruptions import CORRUPTIONS, Table
+from holdfast.data.corrupt.corrupted import find_table
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table
 from holdfast.data.images import Images
-from holdfast.data.layouts import SEVERITIES, check_severity
-from holdfast.data.sets import check_corruptions
-from holdfast.data.whole import whole
+from holdfast.data.readers.layouts import SEVERITIES, check_severity
+from holdfast.data.readers.sets import check_corruptions
 from holdfast.data.writers import ArrayWriter, Block, FolderWriter, Recipe, Writer, replace_whole
-from holdfast.progress import progress
+from holdfast.util.progress import progress
+from holdfast.util.whole import whole
 
 Layout = Literal["arrays", "folders"]
 # Says how a copy was made; released sets have no such file.

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.data.corruptions import CORRUPTIONS, Table, corrupt
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table, corrupt
 from holdfast.data.images import as_bytes
-from holdfast.data.layouts import CLEAN
+from holdfast.data.readers.layouts import CLEAN
 
 Indices = NDArray[np.int64]
 Layer = tuple[str, float]

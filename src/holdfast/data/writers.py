@@ -17,11 +17,11 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from holdfast.data.corrupted import Corrupted
-from holdfast.data.corruptions import Table
+from holdfast.data.corrupt.corrupted import Corrupted
+from holdfast.data.corrupt.corruptions import Table
+from holdfast.data.fetch.transfer import check_room
 from holdfast.data.images import Images, as_bytes
-from holdfast.data.layouts import CLEAN, SEVERITIES, jpeg_name
-from holdfast.data.transfer import check_room
+from holdfast.data.readers.layouts import CLEAN, SEVERITIES, jpeg_name
 
 QUALITY = 85
 # A block's images take about this many bytes, and much more while they are corrupted.

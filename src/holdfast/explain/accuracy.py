@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from holdfast.agreement import find_mistake
+from holdfast.engine.network import Network
 from holdfast.explain.candidates import Candidate
 from holdfast.explain.finding import Finding
-from holdfast.progress import Advance, progress
-from holdfast.split import Network
+from holdfast.source.agreement import find_mistake
+from holdfast.util.progress import Advance, progress
 
 BATCH = 64
 # Of more images, only so many are looked at, spread over all of them.

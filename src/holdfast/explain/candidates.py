@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from holdfast.guard import ROUNDING
-from holdfast.nets.normalized import NORMALIZATIONS, Normalized, Values, written
+from holdfast.engine.checks import ROUNDING
+from holdfast.models.normalization import NORMALIZATIONS, Normalized, Values, written
 
 TWICE = (
     "Images are normalised twice, before the model and inside it: feed them in [0, 1], as they "

@@ -10,11 +10,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.method import Company, Method, Origin
-from holdfast.settings import ByClasses, Value
-from holdfast.spec import Composition, compose, methods, parse
-from holdfast.terminal import as_text, columns, facts
-from holdfast.words import enumerated
+from holdfast.recipes.base import Company, Method, Origin
+from holdfast.recipes.compose import Composition, compose, methods, parse
+from holdfast.util.settings import ByClasses, Value
+from holdfast.util.terminal import as_text, columns, facts
+from holdfast.util.words import enumerated
 
 TRAINS = {
     "nothing": "nothing",

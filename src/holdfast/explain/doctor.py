@@ -11,21 +11,21 @@ from rich.console import Group
 from rich.text import Text
 from torch import Tensor, nn
 
-from holdfast.cpu import untuned
+from holdfast.engine.checks import check_images
+from holdfast.engine.heads import find_head, layers_that_give_logits
+from holdfast.engine.network import Network, fingerprint
+from holdfast.engine.step import Step
 from holdfast.explain.accuracy import Labelled, spread
 from holdfast.explain.candidates import find_wrappers
 from holdfast.explain.finding import Finding
 from holdfast.explain.fit import Fit, try_method
 from holdfast.explain.inputs import check_inputs, describe
-from holdfast.guard import check_images
-from holdfast.heads import find_head, layers_that_give_logits
-from holdfast.nets.normalized import Normalized
-from holdfast.select import norm_layers
-from holdfast.source import Source
-from holdfast.spec import brief, compose, methods
-from holdfast.split import Network, fingerprint
-from holdfast.step import Step
-from holdfast.terminal import as_text, columns, facts
+from holdfast.models.normalization import Normalized
+from holdfast.parts.select import norm_layers
+from holdfast.recipes.compose import brief, compose, methods
+from holdfast.source.source import Source
+from holdfast.util.cpu import untuned
+from holdfast.util.terminal import as_text, columns, facts
 
 # Statistics of the input are taken over so many images.
 LOOK_AT = 64

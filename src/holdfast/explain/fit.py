@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 
 from torch import Tensor, nn
 
-from holdfast.adapter import Adapter
-from holdfast.heads import find_head
-from holdfast.options import Options
-from holdfast.source import Source
-from holdfast.spec import Composition
-from holdfast.split import fingerprint
-from holdfast.statistics import batch_norms
-from holdfast.words import enumerated
+from holdfast.engine.adapter import Adapter
+from holdfast.engine.heads import find_head
+from holdfast.engine.network import fingerprint
+from holdfast.engine.norms import batch_norms
+from holdfast.engine.options import Options
+from holdfast.recipes.compose import Composition
+from holdfast.source.source import Source
+from holdfast.util.words import enumerated
 
 # A method is tried on so many images.
 TRY_ON = 4

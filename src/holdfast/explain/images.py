@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.folders import ENDINGS, read_folder, read_picture, resize_and_crop
 from holdfast.data.images import Array, as_image
+from holdfast.data.readers.folders import ENDINGS, read_folder, read_picture, resize_and_crop
+from holdfast.engine.network import logits_of
 from holdfast.explain.accuracy import spread
-from holdfast.split import logits_of
-from holdfast.words import listed
+from holdfast.util.words import listed
 
 # What images of a folder are cropped to where they differ in size and none is given.
 SIZE = 224

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from holdfast.engine.checks import check_images
+from holdfast.engine.network import Network, at_least_float32
+from holdfast.engine.norms import batch_norms
 from holdfast.explain.accuracy import Labelled, check_accuracy
 from holdfast.explain.candidates import (
     TWICE,
@@ -22,11 +25,8 @@ from holdfast.explain.candidates import (
     values_of,
 )
 from holdfast.explain.finding import Finding
-from holdfast.guard import check_images
-from holdfast.nets.normalized import Normalized, written
-from holdfast.split import Network, at_least_float32
-from holdfast.statistics import batch_norms
-from holdfast.words import enumerated
+from holdfast.models.normalization import Normalized, written
+from holdfast.util.words import enumerated
 
 # Measured on CIFAR-100 nets: right images lie at 0.1 (at 0.4 where there are only four of them),
 # raw or twice normalised ones at 5 to 10.

@@ -1,7 +1,1 @@
-"""One file, one paper. Every module here registers its methods when the package is imported."""
-
-import importlib
-import pkgutil
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+"""The methods: one file, one paper; and what they have in common, and how they go together."""

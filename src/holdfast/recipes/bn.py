@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.method import Method
-from holdfast.select import Select
-from holdfast.spec import register
+from holdfast.parts.select import Select
+from holdfast.recipes.base import Method
+from holdfast.recipes.compose import register
 
 
 @register("bn")

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from torch import nn
 
-from holdfast.augment import Augment, Augmentation
-from holdfast.method import Learner
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.augment import Augment, Augmentation
+from holdfast.parts.terms import Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 
 class Agreement(Term):

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment import Augment, Augmentation
-from holdfast.draws import Draws
-from holdfast.learn import Proposal
-from holdfast.method import Learner
-from holdfast.predict import Export, Predicted, Prediction
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.split import logits_of
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term, symmetric_cross_entropy
-from holdfast.upkeep import MeanTeacher, Upkeep
+from holdfast.engine.draws import Draws
+from holdfast.engine.network import logits_of
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.augment import Augment, Augmentation
+from holdfast.parts.learn import Proposal
+from holdfast.parts.predict import Export, Predicted, Prediction
+from holdfast.parts.terms import Said, Term, symmetric_cross_entropy
+from holdfast.parts.upkeep import MeanTeacher, Upkeep
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 if TYPE_CHECKING:
-    from holdfast.adapter import Adapter
+    from holdfast.engine.adapter import Adapter
 
 
 class Target(NamedTuple):

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.method import Learner
-from holdfast.settings import Value, setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.terms import Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import Value, setting
 
 
 class EmaPrototypes(Term):

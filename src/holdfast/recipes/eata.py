@@ -10,12 +10,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.method import Learner
-from holdfast.settings import ByClasses, setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import ReliableEntropy, Said, Term
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.terms import ReliableEntropy, Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import ByClasses, setting
 
 PAPER = "Niu et al. 2022, Efficient test-time model adaptation without forgetting, arXiv 2204.02610"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.method import Method
-from holdfast.spec import register
+from holdfast.recipes.base import Method
+from holdfast.recipes.compose import register
 
 
 @register("frozen")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from holdfast.engine.task import Task
+from holdfast.parts.upkeep import ResetEvery, Upkeep
+from holdfast.recipes.compose import register
 from holdfast.recipes.eata import Eta
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.task import Task
-from holdfast.upkeep import ResetEvery, Upkeep
+from holdfast.util.settings import setting
 
 
 @register("rdumb")

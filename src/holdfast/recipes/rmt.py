@@ -10,20 +10,20 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment import Augment, Augmentation
-from holdfast.draws import Draws
-from holdfast.learn import Learn, PlainStep
-from holdfast.loaders import Replay
-from holdfast.method import Learner
-from holdfast.predict import Export, Predicted, Prediction
-from holdfast.progress import progress
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.split import logits_of
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term, symmetric_cross_entropy
-from holdfast.upkeep import MeanTeacher, Upkeep
+from holdfast.engine.draws import Draws
+from holdfast.engine.network import logits_of
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.augment import Augment, Augmentation
+from holdfast.parts.learn import Learn, PlainStep
+from holdfast.parts.predict import Export, Predicted, Prediction
+from holdfast.parts.terms import Said, Term, symmetric_cross_entropy
+from holdfast.parts.upkeep import MeanTeacher, Upkeep
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.source.loaders import Replay
+from holdfast.util.progress import progress
+from holdfast.util.settings import setting
 
 PROJECTED = 128
 

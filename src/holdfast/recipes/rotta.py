@@ -11,17 +11,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.augment import Augment, Augmentation
-from holdfast.learn import Descent, PlainStep, Proposal
-from holdfast.method import Learner
-from holdfast.predict import Export, Predicted, Prediction
-from holdfast.select import Select
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.teacher import Teacher
-from holdfast.terms import Said, Term
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.augment import Augment, Augmentation
+from holdfast.parts.learn import Descent, PlainStep, Proposal
+from holdfast.parts.predict import Export, Predicted, Prediction
+from holdfast.parts.select import Select
+from holdfast.parts.teacher import Teacher
+from holdfast.parts.terms import Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 
 @dataclass(frozen=True)

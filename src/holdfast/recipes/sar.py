@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.learn import Descent, PlainStep, Proposal
-from holdfast.method import Learner
-from holdfast.select import Select
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term
-from holdfast.upkeep import Upkeep
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.learn import Descent, PlainStep, Proposal
+from holdfast.parts.select import Select
+from holdfast.parts.terms import Said, Term
+from holdfast.parts.upkeep import Upkeep
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 if TYPE_CHECKING:
-    from holdfast.adapter import Adapter
+    from holdfast.engine.adapter import Adapter
 
 
 class ConfidentEntropy(Term):

@@ -9,16 +9,16 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.heads import at_each_place, by_image
-from holdfast.method import Method
-from holdfast.predict import Export, Predicted, Prediction
-from holdfast.select import Select
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.split import Network, at_least_float32, logits_of
-from holdfast.step import Step
-from holdfast.supports import Supports
-from holdfast.task import Task
+from holdfast.engine.heads import at_each_place, by_image
+from holdfast.engine.network import Network, at_least_float32, logits_of
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.predict import Export, Predicted, Prediction
+from holdfast.parts.select import Select
+from holdfast.parts.supports import Supports
+from holdfast.recipes.base import Method
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 
 def classify(

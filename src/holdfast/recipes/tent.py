@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.method import Learner
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.terms import Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 
 class Entropy(Term):

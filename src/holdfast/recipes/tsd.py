@@ -9,14 +9,14 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from holdfast.method import Learner
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.split import Network
-from holdfast.step import Step
-from holdfast.supports import Joined, Supports
-from holdfast.task import Task
-from holdfast.terms import Said, Term
+from holdfast.engine.network import Network
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.supports import Joined, Supports
+from holdfast.parts.terms import Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.util.settings import setting
 
 
 class View(NamedTuple):

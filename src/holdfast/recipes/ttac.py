@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from holdfast.gaussians import Gaussians
-from holdfast.method import Learner
-from holdfast.predict import Prediction, Student
-from holdfast.select import Select
-from holdfast.settings import setting
-from holdfast.spec import register
-from holdfast.step import Step
-from holdfast.task import Task
-from holdfast.terms import Said, Term
+from holdfast.engine.step import Step
+from holdfast.engine.task import Task
+from holdfast.parts.predict import Prediction, Student
+from holdfast.parts.select import Select
+from holdfast.parts.terms import Said, Term
+from holdfast.recipes.base import Learner
+from holdfast.recipes.compose import register
+from holdfast.source.gaussians import Gaussians
+from holdfast.util.settings import setting
 
 # In the CIFAR variant a class counts from so many images on.
 ENOUGH = 16

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import polars as pl
 
 from holdfast.report.figure import Figure
-from holdfast.words import enumerated
+from holdfast.util.words import enumerated
 
 # Lines this close are drawn on each other, in shares of all values' range: one is about so thick.
 NEAR = 1 / 150

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import altair as alt
 
-from holdfast.report import tidy
+from holdfast.report import chart_data as tidy
 from holdfast.report.charts import Charts
-from holdfast.report.entries import Comparison
 from holdfast.report.figure import Figure
 from holdfast.report.marks import along, tips
+from holdfast.results.compare import Comparison
 
 _GEOMETRY = {
     "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),

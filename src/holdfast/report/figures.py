@@ -11,13 +11,11 @@ import altair as alt
 import polars as pl
 from altair.utils.schemapi import debug_mode
 
-from holdfast.bench.acting import IDLE
+from holdfast.bench.metrics.seen import MIXED
 from holdfast.bench.names import short
-from holdfast.bench.seen import MIXED
-from holdfast.report import tidy
+from holdfast.report import chart_data as tidy
 from holdfast.report.charts import HEIGHT, SMALL_HEIGHT, WIDE_HEIGHT, Charts, Spec
 from holdfast.report.coincide import coincidence
-from holdfast.report.entries import Comparison, over
 from holdfast.report.features import feature_figures
 from holdfast.report.figure import Figure, Section
 from holdfast.report.marks import (
@@ -29,8 +27,10 @@ from holdfast.report.marks import (
     level,
     tips,
 )
+from holdfast.report.sweep_chart import sweep_chart
 from holdfast.report.sweeps import sweeps
-from holdfast.report.swept import sweep_chart
+from holdfast.results.acting import IDLE
+from holdfast.results.compare import Comparison, over
 
 # As many domains as have a small chart each.
 SMALL = 20

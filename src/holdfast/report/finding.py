@@ -12,10 +12,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.report.differences import BASELINES, ONE_SEED, Difference, Pair
-from holdfast.report.entries import Comparison, Entry, over
 from holdfast.report.losses import losses
-from holdfast.words import enumerated
+from holdfast.results.compare import Comparison, Entry, over
+from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
+from holdfast.util.words import enumerated
 
 
 def headline(comparison: Comparison) -> list[str]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from holdfast import files
-from holdfast.report.gather import Gathered, Gatherer
 from holdfast.report.page import Report, page
-from holdfast.report.reading import printable
+from holdfast.results.gather import Gathered, Gatherer
+from holdfast.results.stored import printable
+from holdfast.util import files
 
 LOOPBACK = "127.0.0.1"
 # Whom a browser may think it talks to; a page elsewhere cannot have it ask for this one.

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from holdfast.bench.names import short
-from holdfast.data.layouts import CLEAN
-from holdfast.report.differences import BASELINES, ONE_SEED, Difference, Pair
-from holdfast.report.entries import Comparison, Entry
-from holdfast.words import enumerated
+from holdfast.data.readers.layouts import CLEAN
+from holdfast.results.compare import Comparison, Entry
+from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
+from holdfast.util.words import enumerated
 
 # More domains than these are counted, and so are more methods.
 DOMAINS, METHODS = 3, 3

@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.bench.acting import IDLE, MARK
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.figure import Figure, Section
 from holdfast.report.palette import look
-from holdfast.report.tables import Cell, Row, Table
+from holdfast.results.acting import IDLE, MARK
+from holdfast.results.tables import Cell, Row, Table
 
 # At 1280 px, in a wide font: the room that columns have beside the names of rows, and what one
 # takes with so many signs.

@@ -14,18 +14,18 @@ from string import Template
 import vl_convert
 
 import holdfast
-from holdfast.report import tidy
-from holdfast.report.beside import beside
+from holdfast.paper.published_rows import beside
+from holdfast.report import chart_data as tidy
 from holdfast.report.charts import Charts
-from holdfast.report.entries import Comparison, compare, over
 from holdfast.report.figure import Figure, Section
 from holdfast.report.figures import sections
 from holdfast.report.finding import apart, finding, headline, others, overall
-from holdfast.report.gather import Gathered
-from holdfast.report.how import how, notes
 from holdfast.report.markup import as_json, chart_json, escape, legend, said, section, table
-from holdfast.report.tables import accuracy_table, alarm_lines, figures_table, idle_note
+from holdfast.report.provenance import how, notes
 from holdfast.report.themes import DARK, LIGHT
+from holdfast.results.compare import Comparison, compare, over
+from holdfast.results.gather import Gathered
+from holdfast.results.tables import accuracy_table, alarm_lines, figures_table, idle_note
 
 STATIC = Path(__file__).with_name("static")
 

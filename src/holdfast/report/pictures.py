@@ -11,11 +11,11 @@ from typing import Any
 import polars as pl
 import vl_convert
 
-from holdfast import files
-from holdfast.report import tidy
+from holdfast.report import chart_data as tidy
 from holdfast.report.figure import Figure
 from holdfast.report.page import Report
 from holdfast.report.themes import LIGHT
+from holdfast.util import files
 
 WIDTHS = {"wide": 900, "half": 560, "small": 240}
 

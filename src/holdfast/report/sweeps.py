@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from holdfast.report.entries import Comparison, Entry
+from holdfast.results.compare import Comparison, Entry
 
 GREEK = {
     "alpha": "α",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from holdfast.report.beside import beside
-from holdfast.report.entries import Comparison
+from holdfast.paper.published_rows import beside
 from holdfast.report.finding import finding, others
 from holdfast.report.page import Report
-from holdfast.report.tables import (
+from holdfast.results.compare import Comparison
+from holdfast.results.tables import (
     Cell,
     Row,
     Table,

@@ -2,5 +2,5 @@
 
 A function here takes images, the dice for whatever is random, and the figures of one severity.
 Images are float32 in [0, 1], or bytes where pillow does the work. What comes out may lie outside
-[0, 1]: `holdfast.data.corruptions` clips.
+[0, 1]: `holdfast.data.corrupt.corruptions` clips.
 """

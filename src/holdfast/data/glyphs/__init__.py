@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader
 from holdfast.data.glyphs.compose import CLASSES, SPLITS, compose
 from holdfast.data.images import Images
 from holdfast.data.pools import Made
-from holdfast.nets import ResNetCifar
-from holdfast.nets.normalized import Normalized, normalized
-from holdfast.words import listed
+from holdfast.models import ResNetCifar
+from holdfast.models.normalization import Normalized, normalized
+from holdfast.util.words import listed
 
 __all__ = ["CLASSES", "SIZES", "Glyphs", "benchmark", "images", "labels", "model", "source_loader"]
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from holdfast.data import glyphs
 from holdfast.data.images import as_bytes
-from holdfast.progress import progress
+from holdfast.util.progress import progress
 
 EPOCHS = 3
 BATCH = 128

@@ -17,7 +17,7 @@ from holdfast.data.pools import Indices
 from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.spec import Stream
 from holdfast.data.streams.view import LazyLabels, Origin, View
-from holdfast.data.whole import whole
+from holdfast.util.whole import whole
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from holdfast.data.layouts import CLEAN
 from holdfast.data.pools import Indices, Pool, Uniform
+from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams import samplers
 from holdfast.data.streams.flow import Lazily, Stretch, count_batches
 from holdfast.data.streams.orders import ordered
 from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.spec import Stream, limit_setting, register
 from holdfast.data.streams.view import Origin, View
-from holdfast.settings import setting
+from holdfast.util.settings import setting
 
 ORDER_MEANING = "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
 

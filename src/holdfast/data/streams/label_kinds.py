@@ -15,7 +15,7 @@ from holdfast.data.streams.kinds import ORDER_MEANING, Ordered
 from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.spec import limit_setting, register
 from holdfast.data.streams.view import Origin, View
-from holdfast.settings import setting
+from holdfast.util.settings import setting
 
 
 @register("correlated")

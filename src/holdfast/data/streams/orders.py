@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from holdfast.data.corruptions import CORRUPTIONS
-from holdfast.words import listed
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.util.words import listed
 
 # Yuan et al. 2023; it is also the sixth of CoTTA's.
 _ROTTA = "motion snow fog shot defocus contrast zoom brightness frost elastic glass gaussian pixelate jpeg impulse"  # noqa: E501

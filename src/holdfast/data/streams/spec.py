@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from holdfast.settings import Settled, SpecError, Value, read_settings, setting
-from holdfast.words import listed, nearest
+from holdfast.util.settings import Settled, SpecError, Value, read_settings, setting
+from holdfast.util.words import listed, nearest
 
 if TYPE_CHECKING:
     from holdfast.data.pools import Data, Pool

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.corruptions import CORRUPTIONS
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.pools import Data, Graded, Indices, Layer, Pool, domain_name
 from holdfast.data.streams import orders
-from holdfast.words import nearest
+from holdfast.util.words import nearest
 
 
 @dataclass(frozen=True)

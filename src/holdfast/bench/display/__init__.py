@@ -1,0 +1,1 @@
+"""What is seen while runs go on."""

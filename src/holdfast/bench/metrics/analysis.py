@@ -1,0 +1,232 @@
+"""Where features lie, domain by domain: the paper's distances, and similarities of prototypes.
+
+With P* the mean feature f of a domain's images by true class, each is a mean over classes c of
+
+    gap                  ‖Ps[c] − P*[c]‖²
+    intra                mean over the images of c of ‖P*[c] − f‖²
+    inter                mean over the other classes i of ‖P*[c] − P*[i]‖²
+    ratio                intra[c] / inter[c]
+    similarity_source    cos(Pt[c], Ps[c])
+    similarity_target    cos(Pt[c], P*[c])
+
+Where the paper speaks of MSE its formulas have squared norms, which sum over feature dimensions and
+are not divided by their number. So do these. Features are those at the time the images came; Pt,
+debias's prototypes, are those at the end of the domain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from torch import Tensor
+
+from holdfast.bench.metrics.seen import MIXED
+from holdfast.util import files
+
+KIND = "an analysis"
+
+SCHEMA: dict[str, pl.DataType] = {
+    "domain": pl.String(),
+    "visit": pl.Int64(),
+    "gap": pl.Float64(),
+    "intra": pl.Float64(),
+    "inter": pl.Float64(),
+    "ratio": pl.Float64(),
+    "similarity_source": pl.Float64(),
+    "similarity_target": pl.Float64(),
+    "classes": pl.Int64(),
+    "source_classes": pl.Int64(),
+    "images": pl.Int64(),
+}
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Of one stretch of a domain. None: not defined, as with one class alone, or without Pt.
+
+    classes: how many have an image here, and so a P*. Means are over these.
+    source_classes: how many of them have source images too. The gap is over these alone, and
+    similarity_source, which needs no P*, over all classes that have source images.
+    images: how many were scored.
+    """
+
+    domain: str
+    visit: int
+    gap: float | None
+    intra: float | None
+    inter: float | None
+    ratio: float | None
+    similarity_source: float | None
+    similarity_target: float | None
+    classes: int
+    source_classes: int
+    images: int
+
+
+class Geometry:
+    """Means and squared deviations by class of the domain that is being seen; features are not
+    kept. Takes the source's prototypes, and how many images stand behind each."""
+
+    def __init__(self, source_prototypes: Tensor, counts: Tensor):
+        with torch.inference_mode(False):
+            # On the CPU: not every device has float64.
+            self._source = source_prototypes.detach().cpu().double()
+            self._known = counts.cpu() > 0
+            classes, size = self._source.shape
+            self._counts = torch.zeros(classes, dtype=torch.int64)
+            self._means = torch.zeros(classes, size, dtype=torch.float64)
+            # Of each class, Σ ‖f − mean‖².
+            self._deviations = torch.zeros(classes, dtype=torch.float64)
+        self._prototypes: Tensor | None = None
+        self._at: tuple[str, int] | None = None
+        self._finished: list[Distances] = []
+
+    def update(
+        self,
+        features: Tensor,
+        labels: Tensor,
+        domains: str | Sequence[str],
+        *,
+        visit: int = 0,
+        prototypes: Tensor | None = None,
+    ) -> None:
+        """Take in a batch: features before the adapter's step, prototypes after it.
+
+        A label of −1 is not scored. `domains`: one for all images, or one for each; a batch of
+        several is of the domain "mixed". With another domain or visit a new stretch begins.
+        """
+        self._check(features, labels)
+        names = {domains} if isinstance(domains, str) else set(domains)
+        at = (names.pop() if len(names) == 1 else MIXED, visit)
+        if at != self._at:
+            self._close()
+            self._at = at
+        with torch.inference_mode(False), torch.no_grad():
+            self._add(features.cpu().double(), labels.cpu().long())
+            # A copy, since prototypes move in place, and these may turn out to be a domain's last.
+            self._prototypes = None if prototypes is None else prototypes.detach().clone()
+
+    def _check(self, features: Tensor, labels: Tensor) -> None:
+        classes, size = self._source.shape
+        if features.ndim != 2 or features.shape[1] != size or labels.shape != features.shape[:1]:
+            raise ValueError(
+                f"Features of shape {tuple(features.shape)} and labels of shape "
+                f"{tuple(labels.shape)}; expected (images, {size}), as the source's prototypes "
+                "are, and one label an image."
+            )
+        if len(labels) and int(labels.max()) >= classes:
+            raise ValueError(
+                f"A label is {int(labels.max())}, but the source has prototypes of {classes} "
+                f"classes: labels go from 0 to {classes - 1}, −1 where an image is not scored."
+            )
+
+    def _add(self, features: Tensor, labels: Tensor) -> None:
+        scored = labels >= 0
+        labels, features = labels[scored], features[scored]
+        seen, place, new = torch.unique(labels, return_inverse=True, return_counts=True)
+        means = features.new_zeros(len(seen), features.shape[1]).index_add_(0, place, features)
+        means /= new[:, None]
+        within = (features - means[place]).square().sum(1)
+        # Two groups joined as Chan et al. do: sums of squares would cancel where the mean is large.
+        old = self._counts[seen]
+        share = new / (old + new).double()
+        apart = means - self._means[seen]
+        self._means[seen] += apart * share[:, None]
+        self._deviations.index_add_(0, labels, within)
+        self._deviations[seen] += apart.square().sum(1) * old * share
+        self._counts[seen] += new
+
+    def _close(self) -> None:
+        self._finished += self._open()
+        for sums in (self._counts, self._means, self._deviations):
+            sums.zero_()
+
+    def _open(self) -> list[Distances]:
+        """The stretch that goes on, as it is now; none before the first batch."""
+        if self._at is None:
+            return []
+        here = self._counts > 0
+        both = here & self._known
+        means = self._means[here]
+        intra = self._deviations[here] / self._counts[here]
+        # Σ over i of ‖a[c] − a[i]‖² = K ‖a[c]‖² + Σ ‖a[i]‖² for K means a around their own mean.
+        around = (means - means.mean(0)).square().sum(1)
+        inter = (len(means) * around + around.sum()) / (len(means) - 1)
+        to_source = to_target = None
+        if self._prototypes is not None:
+            own = self._prototypes.cpu().double()
+            to_source = _mean(_cosine(own, self._source)[self._known])
+            to_target = _mean(_cosine(own, self._means)[here])
+        domain, visit = self._at
+        return [
+            Distances(
+                domain,
+                visit,
+                gap=_mean((self._source - self._means)[both].square().sum(1)),
+                intra=_mean(intra),
+                inter=_mean(inter),
+                ratio=_mean(intra / inter),
+                similarity_source=to_source,
+                similarity_target=to_target,
+                classes=len(means),
+                source_classes=int(both.sum()),
+                images=int(self._counts.sum()),
+            )
+        ]
+
+    @property
+    def distances(self) -> list[Distances]:
+        """In the order of the stream; the last is of the stretch that goes on, so far."""
+        return self._finished + self._open()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The same by column, for a table: `polars.DataFrame(rows, schema=SCHEMA)`."""
+        return [asdict(one) for one in self.distances]
+
+    # To stop, and to go on exactly as if never stopped.
+
+    def save(self, path: str | Path) -> None:
+        files.write(path, KIND, self.header(), self.state())
+
+    def load(self, path: str | Path) -> None:
+        self.restore(*files.read(path, KIND))
+
+    def header(self) -> dict[str, Any]:
+        """What `state` does not hold, as JSON can."""
+        return {"at": self._at, "finished": [asdict(one) for one in self._finished]}
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all that changes along a stream."""
+        held = {"counts": self._counts, "means": self._means, "deviations": self._deviations}
+        if self._prototypes is not None:
+            held["prototypes"] = self._prototypes
+        return {name: tensor.clone() for name, tensor in held.items()}
+
+    def restore(self, header: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+        """Take over what `header` and `state` gave."""
+        if state["means"].shape != self._means.shape:
+            raise ValueError(
+                f"The state is of (classes, feature size) {tuple(state['means'].shape)}, the "
+                f"source's prototypes are {tuple(self._means.shape)}: it is of another model."
+            )
+        self._at = None if header["at"] is None else (header["at"][0], header["at"][1])
+        self._finished = [Distances(**one) for one in header["finished"]]
+        for name in ("counts", "means", "deviations"):
+            getattr(self, f"_{name}").copy_(state[name])
+        self._prototypes = state["prototypes"].clone() if "prototypes" in state else None
+
+
+def _mean(values: Tensor) -> float | None:
+    """None where it is not defined: of no values, or of some that are not finite."""
+    mean = float(values.mean())
+    return mean if math.isfinite(mean) else None
+
+
+def _cosine(one: Tensor, other: Tensor) -> Tensor:
+    return torch.cosine_similarity(one, other, dim=1, eps=1e-30)

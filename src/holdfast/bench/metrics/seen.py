@@ -1,0 +1,240 @@
+"""One batch as the recorder sees it, which is one row of a run's store."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from holdfast.engine.last import Last
+
+Integers: TypeAlias = NDArray[np.int32]
+Floats: TypeAlias = NDArray[np.float32]
+
+# What differs from run to run has `time` or `memory` in its name, and nothing else has.
+SCHEMA: dict[str, pl.DataType] = {
+    "batch": pl.Int64(),
+    "visit": pl.Int64(),
+    "domain": pl.String(),
+    "domains": pl.List(pl.String()),
+    "images": pl.Int64(),
+    "scored": pl.Int64(),
+    "correct": pl.Int64(),
+    "label": pl.List(pl.Int32()),
+    "predicted": pl.List(pl.Int32()),
+    "confidence": pl.List(pl.Float32()),
+    "entropy": pl.List(pl.Float32()),
+    "missed": pl.Boolean(),
+    "reliable": pl.Int64(),
+    "due": pl.Boolean(),
+    "stepped": pl.Boolean(),
+    "refused": pl.String(),
+    "forwards": pl.Int64(),
+    "backwards": pl.Int64(),
+    "time": pl.Float64(),
+    "memory": pl.Float64(),
+}
+# A term's loss, Float64, and the images it was over, Int64.
+LOSS, IMAGES = "loss/", "images/"
+MIXED = "mixed"
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """One batch: what was predicted, and what the adapter did. Arrays hold one value an image.
+
+    labels: −1 where an image is not scored.
+    predicted: −1 where the softmax is not defined, since NaN or Inf is among the logits; such an
+    image is wrong, at confidence 0 and with the entropy ln C of knowing nothing. So the row of a
+    method that has diverged goes on. A logit of −Inf only rules out its class.
+    confidence: the largest probability. entropy: of the softmax, in nats.
+    due: a step could have been taken, where that is known; stepped: it was.
+    missed: the batch came while the method was busy.
+    time: seconds of the adapter's step. memory: MB, the most so far. Both NaN where not known.
+    """
+
+    batch: int
+    visit: int
+    domains: tuple[str, ...]
+    labels: Integers
+    predicted: Integers
+    confidence: Floats
+    entropy: Floats
+    missed: bool = False
+    losses: Mapping[str, float] = field(default_factory=dict)
+    images: Mapping[str, int] = field(default_factory=dict)
+    reliable: int | None = None
+    due: bool | None = None
+    stepped: bool = False
+    refused: str | None = None
+    forwards: int = 0
+    backwards: int = 0
+    time: float = math.nan
+    memory: float = math.nan
+
+    @classmethod
+    def of(
+        cls,
+        logits: Tensor,
+        labels: Tensor | ArrayLike,
+        domains: str | Sequence[str],
+        *,
+        batch: int,
+        visit: int = 0,
+        missed: bool = False,
+        last: Last | None = None,
+        time: float | None = None,
+        memory: float = math.nan,
+    ) -> Seen:
+        """`domains`: one for all images, or one for each. `last`: the adapter's. Without `time`,
+        it is that of `last`."""
+        known = _labels(logits, labels)
+        names = (domains,) * len(known) if isinstance(domains, str) else tuple(domains)
+        if len(names) != len(known):
+            raise ValueError(f"{len(names)} domains of {len(known)} images: give one or as many.")
+        predicted, confidence, entropy = _look(logits)
+        did = Last() if last is None else last
+        if time is None:
+            time = math.nan if last is None else last.seconds
+        return cls(
+            batch=batch,
+            visit=visit,
+            domains=names,
+            labels=known,
+            predicted=predicted,
+            confidence=confidence,
+            entropy=entropy,
+            missed=missed,
+            losses=did.losses,
+            images=did.images,
+            reliable=did.reliable,
+            due=None if last is None else did.due,
+            stepped=did.stepped,
+            refused=did.refused,
+            forwards=did.forwards,
+            backwards=did.backwards,
+            time=time,
+            memory=memory,
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def domain(self) -> str | None:
+        """The domain of all images, if there is one."""
+        first = self.domains[0]
+        return first if self.domains.count(first) == len(self.domains) else None
+
+    def row(self) -> dict[str, Any]:
+        """By column, with nothing but plain values. None: not known, or the term abstained."""
+        return {
+            "batch": self.batch,
+            "visit": self.visit,
+            "domain": MIXED if self.domain is None else self.domain,
+            "domains": list(self.domains) if self.domain is None else None,
+            "images": len(self),
+            "scored": int((self.labels >= 0).sum()),
+            "correct": int(((self.labels == self.predicted) & (self.labels >= 0)).sum()),
+            "label": self.labels.tolist(),
+            "predicted": self.predicted.tolist(),
+            "confidence": self.confidence.tolist(),
+            "entropy": self.entropy.tolist(),
+            "missed": self.missed,
+            "reliable": self.reliable,
+            "due": self.due,
+            "stepped": self.stepped,
+            "refused": self.refused,
+            "forwards": self.forwards,
+            "backwards": self.backwards,
+            **{LOSS + term: value for term, value in self.losses.items()},
+            **{IMAGES + term: count for term, count in self.images.items()},
+            "time": None if math.isnan(self.time) else self.time,
+            "memory": None if math.isnan(self.memory) else self.memory,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Seen:
+        return cls(
+            batch=row["batch"],
+            visit=row["visit"],
+            domains=tuple(row["domains"] or [row["domain"]] * row["images"]),
+            labels=np.array(row["label"], np.int32),
+            predicted=np.array(row["predicted"], np.int32),
+            confidence=np.array(row["confidence"], np.float32),
+            entropy=np.array(row["entropy"], np.float32),
+            missed=row["missed"],
+            losses=_named(row, LOSS),
+            images=_named(row, IMAGES),
+            reliable=row["reliable"],
+            due=row.get("due"),  # files of version 0.1 do not say
+            stepped=row["stepped"],
+            refused=row["refused"],
+            forwards=row["forwards"],
+            backwards=row["backwards"],
+            time=math.nan if row["time"] is None else row["time"],
+            memory=math.nan if row["memory"] is None else row["memory"],
+        )
+
+
+def _named(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {
+        column.removeprefix(prefix): value
+        for column, value in row.items()
+        if column.startswith(prefix) and value is not None
+    }
+
+
+def _labels(logits: Tensor, labels: Tensor | ArrayLike) -> Integers:
+    """The labels, or an error that says what does not fit."""
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"Logits must be a torch.Tensor, not {type(logits).__name__}.")
+    if logits.ndim != 2 or logits.numel() == 0 or not logits.is_floating_point():
+        raise ValueError(
+            f"Logits of shape {tuple(logits.shape)}, {logits.dtype}; expected floats of shape "
+            "(images, classes), at least one of each."
+        )
+    found = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if found.shape != logits.shape[:1]:
+        raise ValueError(
+            f"Labels of shape {found.shape} for {len(logits)} images; expected one class index "
+            "each, −1 where an image is not scored."
+        )
+    if found.dtype.kind not in "iu":
+        raise ValueError(f"Labels are {found.dtype}; expected class indices, as in labels.long().")
+    if found.max() >= logits.shape[1]:
+        raise ValueError(
+            f"A label is {found.max()}, but logits have {logits.shape[1]} classes: labels go from "
+            f"0 to {logits.shape[1] - 1}."
+        )
+    known: Integers = np.maximum(found.astype(np.int64), -1).astype(np.int32)
+    return known
+
+
+def _look(logits: Tensor) -> tuple[Integers, Floats, Floats]:
+    """Predicted class, confidence and entropy of each image."""
+    logits = logits.detach()
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    probabilities = wide.softmax(1)
+    found = (
+        # Of the logits, since softmax may round two of them to the same probability.
+        wide.argmax(1).float(),
+        probabilities.amax(1).float(),
+        torch.special.entr(probabilities).sum(1).float(),
+    )
+    # At once: on a GPU every copy waits for the device.
+    host = torch.stack(found).cpu().numpy()
+    predicted, confidence, entropy = host[0].astype(np.int32), host[1], host[2]
+    undefined = np.isnan(confidence)
+    if undefined.any():
+        predicted[undefined], confidence[undefined] = -1, 0
+        entropy[undefined] = math.log(logits.shape[1])
+    return predicted, confidence, entropy

@@ -1,0 +1,77 @@
+"""`holdfast paper list` and `holdfast paper ID`: the paper's experiments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from holdfast.cli.run import Setup, conclude, finished, perform_watched
+from holdfast.util.terminal import columns, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.bench.store import RunFolder
+    from holdfast.paper.experiments import Line
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Run an experiment of the paper, and show its table: ours, and the published one."""
+
+    id: tyro.conf.Positional[str]
+    """An experiment, such as table-imagenet; or list, which shows them all."""
+    setup: Setup = Setup()
+    method: Annotated[
+        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
+    ] = ()
+    """Only these of its methods; once for each. By itself, all."""
+    preset: str | None = None
+    """cifar100-c or imagenet-c; by itself, that of the data, else that of the experiment."""
+    jobs: int = 1
+    """Runs at a time."""
+    markdown: Path | None = None
+    """A file to write the table into as well."""
+
+    def run(self) -> None:
+        from holdfast.paper.answer import chosen, evaluate, plans
+        from holdfast.paper.experiments import find_experiment
+        from holdfast.paper.layout import lay_out
+        from holdfast.results.blocks import Page, write_markdown
+
+        if self.id == "list":
+            show(list_table())
+            return
+        experiment = find_experiment(self.id)
+        if self.method:
+            experiment = chosen(experiment, self.method)
+        if self.jobs > 1 and "time" in experiment.measures:
+            raise ValueError(f"{self.id} takes the time: leave out --jobs, since runs disturb it.")
+        setup = self.setup.shared_by(self.jobs)
+        planned = plans(experiment, setup, self.preset)
+        outcomes = perform_watched([run for _, run in planned], setup, self.jobs)
+        finished(outcomes)  # none is an error
+        found: dict[Line, list[RunFolder]] = {}
+        for (line, _), outcome in zip(planned, outcomes, strict=True):
+            if outcome.folder is not None:
+                found.setdefault(line, []).append(outcome.folder)
+        blocks = lay_out(evaluate(experiment, found))
+        show(Page(blocks))
+        if self.markdown is not None:
+            write_markdown(self.markdown, blocks)
+        conclude(outcomes, setup)
+
+
+def list_table() -> Table:
+    from rich.text import Text
+
+    from holdfast.paper.experiments import experiments
+
+    table = columns("id", "in the paper", "runs", "what it asks")
+    for one in experiments().values():
+        runs = str(len(one.lines) * len(one.streams))
+        table.add_row(one.id, one.where, runs, Text(one.asks))
+    return table

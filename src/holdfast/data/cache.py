@@ -1,0 +1,101 @@
+"""Images that are made as they are read, such as corrupted ones, kept on disk once made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.data.corrupt.corrupted import Corrupted
+from holdfast.data.glyphs import Glyphs
+from holdfast.data.images import Array, Images, as_bytes
+from holdfast.data.pools import Layer, Pool
+from holdfast.data.readers.sets import DataSet, Domain
+
+# Larger images take longer to adapt to than to make, and much room to keep.
+LARGEST_SIDE = 64
+
+
+class Kept(Images):
+    """Each image is made when it is first asked for, and read from a file of bytes afterwards.
+
+    Several processes may share the file: what two of them write into one place is the same, and
+    an image is marked as there only after it was written.
+    """
+
+    def __init__(self, made: Images, path: Path):
+        self.made = made
+        self.path = path
+        self.labels, self.classes, self.names = made.labels, made.classes, made.names
+        self.shape = (len(made), *made.image(0).shape)
+        self._opened: tuple[Array, Array] | None = None
+
+    def _files(self) -> tuple[Array, Array]:
+        if self._opened is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._opened = (
+                _open(self.path, self.shape),
+                _open(self.path.with_suffix(".there"), self.shape[:1]),
+            )
+        return self._opened
+
+    def image(self, index: int) -> Tensor:
+        return self.images([index])[0]
+
+    def images(self, indices: Iterable[int]) -> Tensor:
+        chosen = np.fromiter(indices, np.int64)
+        pixels, there = self._files()
+        missing = np.unique(chosen[there[chosen] == 0])
+        if len(missing):
+            pixels[missing] = as_bytes(self.made.images(missing.tolist())).numpy()
+            there[missing] = 1
+        return torch.from_numpy(pixels[chosen]).to(torch.float32).div_(255)
+
+    def file_name(self, index: int) -> str | None:
+        return self.made.file_name(index)
+
+    def at_severity(self, severity: int) -> Images:
+        return self.made.at_severity(severity)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+
+def _open(path: Path, shape: tuple[int, ...]) -> Array:
+    """A file of bytes of that shape, mapped into memory; zeros where nothing was written."""
+    size = int(np.prod(shape))
+    with open(path, "ab") as file:
+        if file.tell() < size:
+            file.truncate(size)
+    return np.memmap(path, np.uint8, "r+", shape=shape)
+
+
+@dataclass(frozen=True)
+class KeptSet(DataSet):
+    """A data set whose made images are kept; those at severities of their own are made anew."""
+
+    made: DataSet
+
+    def at(self, *layers: Layer) -> Pool:
+        return self.made.at(*layers)
+
+
+def keep(images: Images, path: Path) -> Images:
+    """The images themselves, if they are not made as they are read, or are large."""
+    made = isinstance(images, Corrupted | Glyphs)
+    if not made or max(images.image(0).shape[1:]) > LARGEST_SIDE:
+        return images
+    return Kept(images, path)
+
+
+def keep_set(data: DataSet, folder: Path) -> DataSet:
+    """The data set, with what is made of it kept below a folder."""
+    domains = tuple(
+        Domain(one.name, keep(one.dataset, folder / f"{one.name}.images")) for one in data.domains
+    )
+    return KeptSet(data.name, data.classes, domains, data)

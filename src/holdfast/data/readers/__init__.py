@@ -1,0 +1,1 @@
+"""Image sets as they lie on disk."""

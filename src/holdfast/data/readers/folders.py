@@ -1,0 +1,166 @@
+"""Images in folders: one folder a class, ImageNet's validation set, ImageNet-C.
+
+Images are decoded when asked for. ImageNet-C was made at 224² and is taken as it is; other images
+are resized and cropped to `size`, as ImageNet's are for 224: shorter side to 256, centre to 224.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from holdfast.data.images import Array, Images, as_image
+from holdfast.util.words import listed, nearest
+
+ENDINGS = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+# Pillow would try all that it knows, whatever the ending; some of those run other programs.
+FORMATS = ("BMP", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+
+class FolderImages(Images):
+    """The images `root/class/file`, labelled by the place of their class in `classes`."""
+
+    def __init__(
+        self,
+        root: Path,
+        classes: Sequence[str],
+        files: Sequence[str],
+        *,
+        size: int | None = 224,
+        crop: bool = True,
+    ):
+        self.root = root
+        self.classes = len(classes)
+        self.names: tuple[str, ...] = tuple(classes)
+        self.size = size
+        self.crop = crop
+        # As one array: a list of strings would be copied, page by page, into every worker.
+        self.files: Array = np.array([os.fsencode(file) for file in files])
+        number = {name: label for label, name in enumerate(classes)}
+        self.labels = np.array([number[file.partition("/")[0]] for file in files], np.int64)
+
+    def elsewhere(self, root: Path, *, crop: bool) -> FolderImages:
+        """Images of the same names below another folder; names and labels are held once."""
+        other = copy.copy(self)
+        other.root, other.crop = root, crop
+        return other
+
+    def at_severity(self, severity: int) -> Images:
+        if self.crop:
+            return super().at_severity(severity)
+        root = self.root.parent / str(severity)
+        if not root.is_dir():
+            raise FileNotFoundError(f"There is no folder {root}.")
+        return self.elsewhere(root, crop=False)
+
+    def check_there(self) -> None:
+        for index in range(len(self)):
+            if not os.path.isfile(os.path.join(self.root, self.file_name(index))):
+                raise FileNotFoundError(f"There is no image {self.root / self.file_name(index)}.")
+
+    def file_name(self, index: int) -> str:
+        return os.fsdecode(bytes(self.files[index]))
+
+    def image(self, index: int) -> Tensor:
+        path = self.root / self.file_name(index)
+        picture = read_picture(path)
+        if self.size is not None and self.crop:
+            picture = resize_and_crop(picture, self.size)
+        elif self.size is not None and picture.size != (self.size, self.size):
+            width, height = picture.size
+            raise ValueError(
+                f"{path} has {width}×{height} pixels; expected {self.size}×{self.size}, as in "
+                "ImageNet-C. Other images are read as a plain folder, which resizes them."
+            )
+        return as_image(np.asarray(picture).transpose(2, 0, 1))
+
+
+def read_picture(path: Path) -> Image.Image:
+    """An RGB image, decoded to its end."""
+    try:
+        with Image.open(path, formats=FORMATS) as picture:
+            return picture.convert("RGB")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no image {path}.") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} is not an image, or is cut short or damaged: {error}") from None
+
+
+def resize_and_crop(picture: Image.Image, size: int) -> Image.Image:
+    """Shorter side to 256/224 of the size, then the centre: torchvision's Resize and CenterCrop."""
+    width, height = picture.size
+    short, shorter = round(size * 256 / 224), min(width, height)
+    width, height = short * width // shorter, short * height // shorter
+    picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    return picture.crop((left, top, left + size, top + size))
+
+
+def list_classes(root: Path) -> list[str]:
+    """Names of the class folders, sorted."""
+    if not root.is_dir():
+        raise FileNotFoundError(f"There is no folder {root}.")
+    with os.scandir(root) as entries:
+        names = [entry.name for entry in entries if entry.is_dir()]
+    names = sorted(name for name in names if not name.startswith("."))
+    if not names:
+        raise ValueError(f"{root} has no folders: expected one folder of images for each class.")
+    return names
+
+
+def list_files(root: Path, classes: Sequence[str]) -> list[str]:
+    """All images as `class/file`, sorted by class, then by name."""
+    found: list[str] = []
+    for name in classes:
+        folder = root / name
+        if not folder.is_dir():
+            raise FileNotFoundError(f"There is no folder {folder} for the class {name!r}.")
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.name.lower().endswith(ENDINGS))
+        found += [f"{name}/{each}" for each in names]
+    if not found:
+        raise ValueError(f"{root} holds no images; expected files ending in {listed(ENDINGS)}.")
+    return found
+
+
+def read_list(path: Path, classes: Sequence[str]) -> list[str]:
+    """Images named by a file, one `class/file` a line, in its order."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise FileNotFoundError(f"There is no file {path}.") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file; expected one class/file a line.") from None
+    files = [line.strip() for line in lines if line.strip()]
+    known = set(classes)
+    for number, file in enumerate(files, 1):
+        name, slash, rest = file.partition("/")
+        if not (slash and rest) or "/" in rest or rest in (".", ".."):
+            raise ValueError(f"{path}, line {number}: expected class/file, found {file!r}.")
+        if name not in known:
+            raise ValueError(
+                f"{path}, line {number}: there is no class folder {name!r}.{nearest(name, known)}"
+            )
+    if not files:
+        raise ValueError(f"{path} names no images; expected one class/file a line.")
+    return files
+
+
+def read_folder(
+    root: Path,
+    *,
+    classes: Sequence[str] | None = None,
+    images: Path | None = None,
+    size: int | None = 224,
+    crop: bool = True,
+) -> FolderImages:
+    """The images below `root`, or those of them that the list `images` names."""
+    classes = list_classes(root) if classes is None else classes
+    files = list_files(root, classes) if images is None else read_list(images, classes)
+    return FolderImages(root, classes, files, size=size, crop=crop)

@@ -1,0 +1,145 @@
+"""Corrupted sets on disk, in the two published layouts.
+
+CIFAR-C: `<corruption>.npy`, uint8, the images five times in severities 1 to 5, and `labels.npy`.
+ImageNet-C: `<corruption>/<severity>/<class>/<file>`, JPEG, 224×224.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.corrupt.tables import CORRUPTIONS
+from holdfast.data.corrupt.tables import SEVERITIES as SEVERITIES
+from holdfast.data.images import Images, Lazy, check_labels
+from holdfast.data.readers.arrays import ArrayImages, Header, check_images, read_array, read_header
+from holdfast.data.readers.folders import ENDINGS, FolderImages, list_classes, list_files, read_list
+from holdfast.util.whole import whole
+from holdfast.util.words import listed
+
+CLEAN = "original"
+# ImageNet-C's archives; some people keep their folders around what they hold.
+GROUPS = ("noise", "blur", "weather", "digital")
+
+
+def check_severity(severity: int) -> int:
+    return whole(severity, "severity", SEVERITIES[0], SEVERITIES[-1])
+
+
+def is_arrays(folder: Path) -> bool:
+    """CIFAR-C's layout, or what is left of it."""
+    return any((folder / f"{name}.npy").is_file() for name in ("labels", *CORRUPTIONS))
+
+
+def read_arrays(
+    folder: Path,
+    corruptions: Sequence[str],
+    severity: int,
+    *,
+    classes: int | None = None,
+    image_shape: tuple[int, ...] | None = None,
+) -> dict[str, Images]:
+    """One severity of a set in CIFAR-C's layout, and its `original.npy` if it has one."""
+    severity = check_severity(severity)
+    path = folder / "labels.npy"
+    labels = check_labels(np.asarray(read_array(path)), path, classes)
+    count = len(labels) // len(SEVERITIES)
+    if not np.array_equal(np.tile(labels[:count], len(SEVERITIES)), labels):
+        raise ValueError(
+            f"{path} has {len(labels)} labels that do not repeat five times; expected those of "
+            "the clean set, once for each severity."
+        )
+    _check_none_missing(folder, [f"{name}.npy" for name in corruptions])
+    names = [*corruptions, *([CLEAN] if (folder / f"{CLEAN}.npy").is_file() else [])]
+    domains: dict[str, Images] = {}
+    for name in names:
+        path = folder / f"{name}.npy"
+        header = read_header(path)
+        rows = count if name == CLEAN else len(labels)
+        image_shape = header.shape[1:] if image_shape is None else image_shape
+        _check_array(path, header, (rows, *image_shape))
+        domains[name] = ArrayImages(
+            Lazy(partial(read_array, path)),
+            labels[:count],
+            classes,
+            severity=None if name == CLEAN else severity,
+        )
+    return domains
+
+
+def _check_array(path: Path, header: Header, expected: tuple[int, ...]) -> None:
+    if header.dtype != np.uint8 or header.shape != expected:
+        raise ValueError(
+            f"{path} is {header.dtype} of shape {header.shape}; expected uint8 of shape "
+            f"{expected}, one image for each label in labels.npy."
+        )
+    if not check_images(path, header):
+        raise ValueError(f"{path}: expected channels last, as in CIFAR-C; found {header.shape}.")
+
+
+def read_folders(
+    folder: Path,
+    corruptions: Sequence[str],
+    severity: int,
+    *,
+    classes: Sequence[str] | None = None,
+    images: Path | None = None,
+    size: int | None = 224,
+) -> dict[str, Images]:
+    """One severity of a set in ImageNet-C's layout; `images` names some of them."""
+    severity = check_severity(severity)
+    homes = {name: find_corruption(folder, name) or folder / name for name in corruptions}
+    roots = {name: home / str(severity) for name, home in homes.items()}
+    missing = [str(root.relative_to(folder)) for root in roots.values() if not root.is_dir()]
+    _check_none_missing(folder, missing)
+    first = next(iter(roots.values()))
+    classes = list_classes(first) if classes is None else classes
+    files = list_files(first, classes) if images is None else read_list(images, classes)
+    like = FolderImages(first, classes, files, size=size)
+    domains = {name: like.elsewhere(root, crop=False) for name, root in roots.items()}
+    for domain in domains.values():
+        if images is None:
+            _check_same_files(domain.root, classes, files)
+        else:
+            domain.check_there()
+    return dict(domains)
+
+
+def _check_same_files(root: Path, classes: Sequence[str], files: list[str]) -> None:
+    found = list_files(root, classes)
+    if found != files:
+        differing = sorted(set(found) ^ set(files))
+        raise ValueError(
+            f"{root} holds {len(found)} images, other domains {len(files)}; expected the same ones "
+            f"in each. They differ in {listed(differing, 3)}."
+        )
+
+
+def jpeg_name(file: str) -> str:
+    """What a corrupted copy of an image is called: a.jpg stays, a.png and a.bmp are two images."""
+    return file if file.lower().endswith((".jpg", ".jpeg")) else f"{file}.JPEG"
+
+
+def original_name(file: str) -> str:
+    shorter = file.removesuffix(".JPEG")
+    return shorter if shorter.lower().endswith(ENDINGS) else file
+
+
+def find_corruption(folder: Path, name: str) -> Path | None:
+    """Its folder, known by the severities inside: a class may be called fog, or snow."""
+    places = (folder / name, *(folder / group / name for group in GROUPS))
+    severities = [str(severity) for severity in SEVERITIES]
+    return next((place for place in places if any((place / s).is_dir() for s in severities)), None)
+
+
+def _check_none_missing(folder: Path, places: Sequence[str]) -> None:
+    missing = [place for place in places if not (folder / place).exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} lacks {listed(missing, 15)}. Expected every corruption that is asked for: "
+            "get or make the set, or name the corruptions that are there (in `holdfast run`, by "
+            "--domains)."
+        )

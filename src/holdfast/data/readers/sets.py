@@ -1,0 +1,231 @@
+"""Corruption benchmarks by name or by path: `open_data("cifar100-c", root)`.
+
+A corrupted set on disk is read as it is; a clean set is corrupted as it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.corrupt.corrupted import Corrupted
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table
+from holdfast.data.fetch.catalogue import find_root
+from holdfast.data.images import Images
+from holdfast.data.pools import Layer, Layered, Pool, domain_name
+from holdfast.data.readers import cifar
+from holdfast.data.readers.clean import (
+    IMAGENET_FOLDERS,
+    check_imagenet,
+    find_folder,
+    open_clean,
+    read_classes,
+    refuse_lists,
+)
+from holdfast.data.readers.folders import FolderImages
+from holdfast.data.readers.layouts import (
+    CLEAN,
+    SEVERITIES,
+    check_severity,
+    find_corruption,
+    is_arrays,
+    original_name,
+    read_arrays,
+    read_folders,
+)
+from holdfast.util.words import listed, nearest
+
+# The folders that the archives unpack to, or are usually unpacked to.
+FOLDERS = {
+    "cifar10-c": ("CIFAR-10-C",),
+    "cifar100-c": ("CIFAR-100-C",),
+    "imagenet-c": ("ImageNet-C", "imagenet-c"),
+}
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One kind of input: a corruption, or clean images."""
+
+    name: str
+    dataset: Images
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """The domains of a set, clean images (`original`) last."""
+
+    name: str
+    classes: int
+    domains: tuple[Domain, ...]
+
+    def __getitem__(self, name: str) -> Images:
+        for domain in self.domains:
+            if domain.name == name:
+                return domain.dataset
+        names = [domain.name for domain in self.domains]
+        raise KeyError(f"{self.name} has no domain {name!r}; it has {listed(names, 20)}.")
+
+    def at(self, *layers: Layer) -> Pool:
+        """Corruptions at severities of their own, one upon the other: `at(("fog", 3))`.
+
+        Files hold one corruption at a whole severity; a clean set takes any.
+        """
+        if not layers:
+            return self[CLEAN]
+        first, *_ = [self[name] for name, _ in layers]
+        severity = layers[0][1]
+        if len(layers) == 1 and severity in SEVERITIES:
+            return first.at_severity(int(severity))
+        if not isinstance(first, Corrupted):
+            raise ValueError(
+                f"{self.name} has files for one corruption at a whole severity from 1 to 5, not "
+                f"for {domain_name(layers)}: open its clean set, which is corrupted as it is read."
+            )
+        return Layered(first.clean, layers, first.table, first.seed, first.frost)
+
+
+def open_data(
+    what: str | Path,
+    root: str | Path | None = None,
+    *,
+    severity: int = 5,
+    corruptions: Sequence[str] = CORRUPTIONS,
+    clean: bool | str | Path = True,
+    images: str | Path | None = None,
+    classes: str | Path | None = None,
+    size: int | None = 224,
+    table: Table | None = None,
+    seed: int = 0,
+    frost: str | Path | None = None,
+) -> DataSet:
+    """The corruptions of a set at one severity, and its clean images last.
+
+    `what` is a name, looked for below `root`, or a path. `cifar10-c`, `cifar100-c`, `imagenet-c`
+    and folders in one of their layouts are read as they are. Whatever `open_clean` takes is
+    corrupted as it is read, by `table` ("cifar" or "imagenet"; by itself, what fits the size of
+    the images), `seed` and, for frost, textures of your own. `glyphs-c`, the embedded benchmark,
+    is such a set and needs no file.
+
+    `clean` names the clean set where it is not found by itself; False leaves it out.
+    """
+    severity = check_severity(severity)
+    check_corruptions(corruptions)
+    name, place = str(what), _find_corrupted(what, root)
+    if place is None:
+        if not isinstance(clean, bool):
+            raise ValueError(f"{name} is a clean set itself: clean= is for corrupted ones.")
+        given = "glyphs" if what == "glyphs-c" else what
+        original = open_clean(given, root, images=images, classes=classes, size=size)
+        textures = None if frost is None else Path(frost)
+        domains: dict[str, Images] = {
+            each: Corrupted(original, each, severity, table=table, seed=seed, frost=textures)
+            for each in corruptions
+        }
+        domains[CLEAN] = original
+    elif is_arrays(place) or name.removesuffix("-c") in cifar.CLEAN:
+        refuse_lists(name, images, classes)
+        domains = _open_arrays(name, place, corruptions, severity, clean)
+    else:
+        files = None if images is None else Path(images)
+        names = read_classes(classes)
+        domains = read_folders(place, corruptions, severity, classes=names, images=files, size=size)
+        if name == "imagenet-c":
+            check_imagenet(next(iter(domains.values())).classes, classes or place)
+        if clean is not False:
+            domains[CLEAN] = _find_original(name, place, domains, clean)
+    if clean is False:
+        domains.pop(CLEAN, None)
+    count = next(iter(domains.values())).classes
+    return DataSet(name, count, tuple(Domain(*pair) for pair in domains.items()))
+
+
+def check_corruptions(names: Sequence[str]) -> None:
+    if isinstance(names, str) or not names or len(set(names)) != len(names):
+        raise ValueError(f"corruptions are different names, at least one, not {names!r}.")
+    for name in names:
+        if name not in CORRUPTIONS:
+            raise ValueError(
+                f"There is no corruption {name!r}.{nearest(name, CORRUPTIONS)} There are "
+                f"{listed(CORRUPTIONS, 15)}."
+            )
+
+
+def _find_corrupted(what: str | Path, root: str | Path | None) -> Path | None:
+    """The folder of a corrupted set; None where a clean one is meant."""
+    if what in FOLDERS:
+        name = str(what)
+        try:
+            return find_folder(find_root(root), FOLDERS[name])
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{error} Get it with: holdfast data get {name}. Or open "
+                f"{name.removesuffix('-c')!r}: a clean set is corrupted as it is read."
+            ) from None
+    place = Path(what)
+    is_corrupted = is_arrays(place) or any(find_corruption(place, name) for name in CORRUPTIONS)
+    return place if is_corrupted else None
+
+
+def _open_arrays(
+    name: str,
+    place: Path,
+    corruptions: Sequence[str],
+    severity: int,
+    clean: bool | str | Path,
+) -> dict[str, Images]:
+    known = cifar.CLEAN.get(name.removesuffix("-c"))
+    domains = read_arrays(
+        place,
+        corruptions,
+        severity,
+        classes=known.classes if known else None,
+        image_shape=(cifar.SIDE, cifar.SIDE, 3) if known else None,
+    )
+    if clean is True and CLEAN not in domains:
+        if known is None:
+            raise _no_clean(f"{place} has no {CLEAN}.npy.")
+        clean = name.removesuffix("-c")
+    if not isinstance(clean, bool):
+        try:
+            domains[CLEAN] = open_clean(clean, place.parent)
+        except FileNotFoundError as error:
+            raise _no_clean(str(error)) from None
+        labels = next(iter(domains.values())).labels
+        if not np.array_equal(domains[CLEAN].labels, labels):
+            raise ValueError(
+                f"The labels of {clean} are not those of {place / 'labels.npy'}; expected the "
+                "same images in the same order."
+            )
+    return domains
+
+
+def _find_original(
+    name: str,
+    place: Path,
+    domains: dict[str, Images],
+    clean: bool | str | Path,
+) -> Images:
+    """The same images, before their corruption."""
+    if not isinstance(clean, bool):
+        folder = Path(clean)
+    elif name == "imagenet-c":
+        try:
+            folder = find_folder(place.parent, IMAGENET_FOLDERS["test"])
+        except FileNotFoundError as error:
+            raise _no_clean(str(error)) from None
+    else:
+        raise _no_clean(f"{place} has no clean images.")
+    like = next(iter(domains.values()))
+    assert isinstance(like, FolderImages)
+    files = [original_name(like.file_name(index)) for index in range(len(like))]
+    original = FolderImages(folder, like.names, files, size=like.size)
+    original.check_there()
+    return original
+
+
+def _no_clean(why: str) -> FileNotFoundError:
+    return FileNotFoundError(f"{why} Or name the clean set, clean=…, or leave it out, clean=False.")

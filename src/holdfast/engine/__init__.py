@@ -1,0 +1,1 @@
+"""The engine: a model that predicts, and adapts to what it sees."""

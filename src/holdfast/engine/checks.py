@@ -1,0 +1,89 @@
+"""Checks of every batch before anything changes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+InputRange = tuple[float, float] | None
+
+# Values this far outside the range are rounding, left by resizing or augmentation.
+ROUNDING = 1e-3
+
+
+def check_images(images: object, input_range: InputRange, *, convolutional: bool) -> Tensor:
+    """The images, or an error that says what is wrong and what to do."""
+    if not isinstance(images, Tensor):
+        raise ValueError(f"Images must be a torch.Tensor, not {type(images).__name__}.")
+    shape = tuple(images.shape)
+    if images.ndim < 2 or (convolutional and images.ndim != 4):
+        expected = "(batch, channels, height, width)" if convolutional else "(batch, …)"
+        raise ValueError(
+            f"Images of shape {shape}; expected {expected}. A single image needs images[None]."
+        )
+    if images.numel() == 0:
+        raise ValueError(f"An empty batch: images have the shape {shape}. Leave it out.")
+    if not images.is_floating_point():
+        raise ValueError(
+            f"Images are {images.dtype}; expected floats in [0, 1]: images.float() / 255."
+        )
+    low, high = (bound.item() for bound in images.detach().aminmax())
+    # A NaN anywhere makes both bounds NaN.
+    if not (abs(low) < float("inf") and abs(high) < float("inf")):
+        raise ValueError("Images hold NaN or Inf. Nothing was adapted: leave the bad images out.")
+    if input_range is not None:
+        _check_range(low, high, input_range)
+    return images
+
+
+def _check_range(low: float, high: float, input_range: tuple[float, float]) -> None:
+    least, most = input_range
+    slack = ROUNDING * (most - least)
+    if least - slack <= low and high <= most + slack:
+        return
+    if low >= 0 and high > 2:
+        advice = "They look like 0–255: divide by 255."
+    else:
+        advice = (
+            "They look normalised already: feed images in [0, 1] and put the normalisation inside "
+            "the model, holdfast.normalized(model, mean, std)."
+        )
+    raise ValueError(
+        f"Images lie in [{low:.4g}, {high:.4g}]; expected [{least:g}, {most:g}]. {advice} "
+        "If your model takes other values, pass input_range=None."
+    )
+
+
+def channels_come_last(shape: tuple[int, ...]) -> str:
+    """What to do with images of this shape, if it looks like that of (batch, height, width,
+    channels)."""
+    few = (1, 3, 4)
+    if len(shape) != 4 or shape[3] not in few or shape[1] in few:
+        return ""
+    return (
+        " They look like (batch, height, width, channels), and channels come second: "
+        "images.permute(0, 3, 1, 2)."
+    )
+
+
+def check_logits(logits: object, images: int, name: str) -> None:
+    """One row of logits for each image, as far as their shape tells."""
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != images:
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"{name} returned {shape} for {images} images; expected logits of shape "
+            "(batch, classes), as a tensor or as an object with .logits."
+        )
+
+
+def refuse_probabilities(logits: Tensor, name: str) -> None:
+    """A second softmax would make all predictions look unsure. Logits may be positive and add up to
+    1 by chance, but hardly for each of several images."""
+    found = logits.detach()
+    # As far as rounding in the type that the model computes in leaves it open.
+    close = 1e-2 if found.dtype.itemsize < 4 else 1e-4
+    if len(found) > 1 and bool((found >= 0).all() & ((found.sum(1) - 1).abs() < close).all()):
+        raise ValueError(
+            f"{name} returns probabilities: none is negative, and those of an image add up to 1. "
+            "Return the logits, from before the softmax; where you cannot, the logarithm of the "
+            "probabilities serves as well."
+        )

@@ -1,0 +1,108 @@
+"""What a method is set to work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from holdfast.engine.checks import InputRange
+from holdfast.engine.draws import Draws
+from holdfast.engine.network import Network
+from holdfast.parts.select import Select
+from holdfast.parts.teacher import Teacher
+from holdfast.source.gaussians import Gaussians
+from holdfast.source.loaders import Replay
+from holdfast.source.source import WORKED_ON, Source
+from holdfast.source.work import Work
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Task:
+    """The network, what trains in it, what is known of its source, and randomness of its own.
+
+    `fresh` makes another copy of the source model; `companions` are those that were made, and
+    `taken` names what was taken from the source.
+    """
+
+    network: Network
+    parameters: Mapping[str, nn.Parameter]
+    selection: Select
+    source: Source | None
+    draws: Draws
+    input_range: InputRange
+    fresh: Callable[[], Network]
+    companions: list[Network] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    _made: dict[Callable[[Task], object], object] = field(default_factory=dict)
+
+    @cached_property
+    def teacher(self) -> Teacher:
+        """A mean teacher, normalised as the network is."""
+        return Teacher(self._companion(), self.parameters)
+
+    @cached_property
+    def anchor(self) -> Network:
+        """The source model for ever, normalised as the network is."""
+        return self._companion()
+
+    def _companion(self) -> Network:
+        network = self.fresh()
+        network.model.requires_grad_(False)
+        network.normalise(self.selection.statistics, self.selection.momentum)
+        self.companions.append(network)
+        return network
+
+    def once(self, make: Callable[[Task], T]) -> T:
+        """What `make` makes for this task, made once and shared by all slots that ask."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]  # type: ignore[return-value]
+
+    def prototypes(self, statistics: str) -> tuple[Tensor, Tensor]:
+        """Source prototypes, and which classes have one."""
+        name = f"counts/{statistics}"
+        found = self._source(f"prototypes/{statistics}", name).prototypes_by(
+            self.network, statistics, self.fresh
+        )
+        return found, (self._source().tensors[name] > 0).to(found.device)
+
+    def fisher(self, samples: int) -> dict[str, Tensor]:
+        source = self._source("fisher/")
+        return source.fisher_of(self.network, self.parameters, samples)
+
+    def gaussians(self, *, diagonal: bool) -> Gaussians:
+        """Gaussians of the source features, by predicted class and over all."""
+        kind = "diagonal" if diagonal else "full"
+        source = self._source(f"gaussians/{kind}/", "gaussians/all/")
+        return source.gaussians_of(self.network, self.fresh, diagonal=diagonal)
+
+    @property
+    def batch_size(self) -> int:
+        """Of the source's loader."""
+        return self._source("loader/batch_size").batch_size
+
+    @cached_property
+    def replay(self) -> Replay:
+        """Labelled source batches by number, in the loader's order, cycling."""
+        return self._source().replay(self.network)
+
+    def work(self, text: str, images: int) -> Work:
+        """Work on the source's first images that takes long, named by all that it depends on
+        beside the source."""
+        source = self._source(*WORKED_ON)
+        self.taken.add(source.order_name(images))
+        key = source.work_key(text, self.network, images)
+        self.taken.add(f"work/{key}/")
+        return Work(source, key)
+
+    def _source(self, *names: str) -> Source:
+        if self.source is None:
+            raise ValueError("This method needs a source: Source.from_loader(model, loader).")
+        self.taken.update(names)
+        return self.source

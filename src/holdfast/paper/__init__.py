@@ -1,0 +1,1 @@
+"""The paper's experiments, its published numbers, and when ours may stand beside them."""

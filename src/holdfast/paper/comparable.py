@@ -1,0 +1,147 @@
+"""Whether a number of ours may stand beside a published one: what differs, in words.
+
+Data, model and protocol have to be those of the paper. Names alone do not show it, since a folder
+may hold regenerated images and a file any weights. So a control has to agree as well: the model
+that never adapts has to score what the paper's Source row says, domain by domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from holdfast.bench.materials import MODELS, SOURCES
+from holdfast.bench.plan import Run
+from holdfast.data.streams import parse
+from holdfast.models.zoo import NETWORKS
+from holdfast.paper.experiments import Experiment, Line
+from holdfast.paper.measures import Finished
+from holdfast.paper.published import Benchmark, PublishedRow, published
+from holdfast.recipes.compose import compose
+
+CONTROL = Line("Source", "frozen")
+
+# In points: rounding, and a few images that another library's floats or JPEG decoder decide.
+TOLERANCE = 0.1
+
+
+def in_protocol(experiment: Experiment, line: Line) -> bool:
+    """Whether a line keeps to the batch size of the paper's tables."""
+    return line.batch in (None, experiment.benchmark.batch_size)
+
+
+def published_row(experiment: Experiment, line: Line) -> PublishedRow | None:
+    """What the paper says of a line, in any table on the same benchmark and stream: where several
+    have it, they agree."""
+    if not in_protocol(experiment, line):
+        return None
+    tables = (
+        table
+        for table in published().values()
+        if table.of_paper
+        and table.benchmark == experiment.benchmark
+        and table.stream == experiment.stream
+    )
+    return next((row for table in tables if (row := table.row(line.method))), None)
+
+
+def planned_differences(run: Run, experiment: Experiment) -> list[str]:
+    """What differs from the paper's protocol, as far as it is known before a run."""
+    benchmark, expected = experiment.benchmark, parse(experiment.stream)
+    stream = run.laid_out
+    found = []
+    if run.data != benchmark.data:
+        found.append(f"the data is {run.data}, not {benchmark.data}")
+    if network(run) != benchmark.network:
+        paper_s = f"{benchmark.network} ({benchmark.weights})"
+        found.append(f"the model is {model_name(run)}, not {paper_s}")
+    if run.normalization is not None:
+        found.append("the model's normalisation was given")
+    if run.severity != benchmark.severity:
+        found.append(f"severity is {run.severity}, not {benchmark.severity}")
+    if stream.limit and stream.limit < benchmark.images:
+        found.append(_images(stream.limit, benchmark))
+    if stream.batch != benchmark.batch_size:
+        found.append(f"batches are of {stream.batch} images, not {benchmark.batch_size}")
+    # Which random order is left open; batches and limits were looked at.
+    open_to = {"limit": stream.limit, "batch": stream.batch}
+    open_to["order_seed"] = getattr(stream, "order_seed", 0)
+    if stream != replace(expected, **open_to):
+        found.append(f"the stream is {stream}, not {expected}")
+    if run.preset != benchmark.preset:
+        found.append(f"the preset is {run.preset or 'none'}, not {benchmark.preset}")
+    if run.source not in (None, SOURCES[benchmark.data]):
+        found.append(f"the source is known from {run.source}, not from the training set")
+    if run.precision is not None:
+        found.append(f"forward passes are in {run.precision}")
+    return found
+
+
+def model_name(run: Run) -> str:
+    return run.model or MODELS.get(run.data, "none")
+
+
+def network(run: Run) -> str | None:
+    """The architecture, where the model's name tells it."""
+    first, _, rest = model_name(run).partition(":")
+    if first in NETWORKS:
+        return first
+    if first == "torchvision":
+        return rest.partition(":")[0]
+    return rest.partition(".")[0] if first == "timm" else None
+
+
+def differences(experiment: Experiment, runs: Iterable[Finished]) -> tuple[str, ...]:
+    """What keeps finished runs from standing beside the paper's; empty: nothing."""
+    finished = list(runs)
+    found = [text for one in finished for text in _differences(experiment, one)]
+    if not found:
+        found = _control(experiment.benchmark, finished)
+    return tuple(dict.fromkeys(found))
+
+
+def _differences(experiment: Experiment, one: Finished) -> list[str]:
+    found = planned_differences(one.run, experiment)
+    benchmark = experiment.benchmark
+    images = round(one.manifest["images"] / len(one.manifest["order"]))
+    if images != benchmark.images and not one.run.laid_out.limit:
+        found.append(_images(images, benchmark))
+    return found
+
+
+def code_of(one: Finished) -> str:
+    """The hash of the code that made a run; older manifests do not say."""
+    return str(one.manifest["hashes"].get("code", "unknown"))
+
+
+def _images(count: int, benchmark: Benchmark) -> str:
+    return f"{count:,} images a domain, not {benchmark.images:,}"
+
+
+def _control(benchmark: Benchmark, runs: list[Finished]) -> list[str]:
+    """What the model that never adapts says of data and weights."""
+    frozen = compose(CONTROL.method, preset=benchmark.preset)
+    source = next(
+        row
+        for table in published().values()
+        if table.of_paper and table.benchmark == benchmark
+        if (row := table.row(CONTROL.method))
+    )
+    controls = [one for one in runs if one.run.composition == frozen]
+    if not controls:
+        return ["no run of frozen shows that data and weights are the paper's"]
+    found = []
+    for one in controls:
+        ours = one.by_domain("accuracy")
+        worst = max(source.by_domain, key=lambda name: abs(ours[name] - source.by_domain[name]))
+        if abs(ours[worst] - source.by_domain[worst]) > TOLERANCE:
+            found.append(
+                f"data or weights are not the paper's, since frozen has {ours[worst]:.2f} % on "
+                f"{worst} and the paper's Source {source.by_domain[worst]:.2f} %"
+            )
+    hashes = {(one.manifest["hashes"]["data"], one.manifest["hashes"]["model"]) for one in runs}
+    if len(hashes) > 1:
+        found.append("runs are of several data sets or weights")
+    if len({code_of(one) for one in runs}) > 1:
+        found.append("runs were made by different code")
+    return found

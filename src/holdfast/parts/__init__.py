@@ -1,0 +1,1 @@
+"""The slots of a method, and what fills them."""

@@ -1,0 +1,198 @@
+"""How a step is taken: losses to gradients, gradients to weights. Loss scaling lives here only."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.engine.step import Step
+from holdfast.parts.terms import Term
+
+# Keeps the small gradients of float16 forwards from vanishing. It is fixed, not searched for as
+# torch's GradScaler does: a search would be one more state, and an overflow is reported anyway.
+FLOAT16_SCALE = 2.0**10
+
+NOTHING_TRAINS = (
+    "No parameter that trains has a part in the loss: does the model run under no_grad, or do all "
+    "its norm layers follow the features?"
+)
+NO_GRADIENT = (
+    "The loss of the term {label!r} carries no gradient, so that nothing would be learnt from it: "
+    "make it from step.logits, step.probabilities, step.entropy or step.features, and detach "
+    "targets only. A term that is not to make a step happen says drives = False."
+)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """The settings of plain gradient descent."""
+
+    lr: float
+    momentum: float
+    optimizer: Literal["sgd", "adam"]
+    nesterov: bool
+
+    def __post_init__(self) -> None:
+        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
+            raise ValueError(
+                "nesterov=true is a form of SGD's momentum: it needs optimizer=sgd and a momentum "
+                f"above 0, not optimizer={self.optimizer}, momentum={self.momentum:g}."
+            )
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam(parameters, lr=self.lr, betas=(self.momentum, 0.999))
+        return torch.optim.SGD(
+            parameters, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov
+        )
+
+
+@dataclass
+class Proposal:
+    """Gradients ready for a step, and what would be remembered with it. Nothing has changed yet.
+
+    due: whether a step could have been taken; not so between the steps of a method that takes one
+    after every so many images.
+    """
+
+    losses: dict[str, Tensor] = field(default_factory=dict)
+    images: dict[str, int] = field(default_factory=dict)
+    commits: list[Callable[[], None]] = field(default_factory=list)
+    gradient_norm: Tensor | None = None
+    backwards: int = 0
+    due: bool = True
+
+    def finite(self) -> bool:
+        """Whether there is a gradient, and it and all losses are finite."""
+        if self.gradient_norm is None:
+            return False
+        return all(map(math.isfinite, (self.gradient_norm, *self.losses.values())))
+
+
+class Learn(ABC):
+    """Turns what terms say of a batch into a step."""
+
+    # Whether steps are taken while proposing, so that the adapter has to keep what was before.
+    at_once = False
+
+    @abstractmethod
+    def live(self) -> dict[str, Tensor]:
+        """The state, by name; the tensors themselves."""
+
+    def held(self) -> dict[str, Tensor]:
+        """State whose size is not known beforehand, by name."""
+        return {}
+
+    def hold(self, held: Mapping[str, Tensor]) -> None:  # noqa: B027 (most hold nothing)
+        """Take back what `held` gave."""
+
+    def remember(self) -> None:  # noqa: B027
+        """Put aside what it holds, for `put_back`."""
+
+    def put_back(self) -> None:  # noqa: B027
+        """Hold again what was held at `remember`."""
+
+    @abstractmethod
+    def propose(self, step: Step, terms: list[Term]) -> Proposal:
+        """Losses and gradients."""
+
+    @abstractmethod
+    def apply(self) -> None:
+        """Take the step that was proposed."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Drop the gradients."""
+
+
+class PlainStep(Learn):
+    """One backward of the weighted sum of all terms, one step of the optimiser."""
+
+    def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter]):
+        self.parameters = parameters
+        self.optimizer = descent.build(parameters.values())
+        for parameter in parameters.values():
+            self.optimizer.state[parameter] = _first_state(descent, parameter)
+
+    def live(self) -> dict[str, Tensor]:
+        return {
+            f"{name}.{key}": value
+            for name, parameter in self.parameters.items()
+            for key, value in self.optimizer.state[parameter].items()
+        }
+
+    def propose(self, step: Step, terms: list[Term]) -> Proposal:
+        """Without a term that drives there is no gradient, and no step."""
+        proposal = Proposal()
+        total: Tensor | None = None
+        for term in sorted(terms, key=lambda term: not term.drives):
+            if total is None and not term.drives:
+                break
+            said = term(step)
+            if said is None:
+                continue
+            if said.commit is not None:
+                proposal.commits.append(said.commit)
+            if said.loss is None:
+                continue
+            if term.drives and not said.loss.requires_grad:
+                named = NO_GRADIENT.format(label=term.label)
+                raise ValueError(named if step.logits.requires_grad else NOTHING_TRAINS)
+            weighted = term.weight * said.loss
+            total = weighted if total is None else total + weighted
+            proposal.losses[term.label] = said.loss.detach()
+            proposal.images[term.label] = said.images
+        if total is not None:
+            proposal.backwards = 1
+            proposal.gradient_norm = self._gradients(
+                total, FLOAT16_SCALE if step.network.precision is torch.float16 else 1.0
+            )
+        return proposal
+
+    def apply(self) -> None:
+        self.optimizer.step()
+        self.clear()
+
+    def descend(self, loss: Tensor, lr: float) -> bool:
+        """One step on a loss of one's own, at a rate of its own; none, and False, if the loss or
+        its gradient is not finite."""
+        group = self.optimizer.param_groups[0]
+        usual, group["lr"] = group["lr"], lr
+        try:
+            norm = self._gradients(loss, 1.0)
+            finite = math.isfinite(loss.detach()) and math.isfinite(norm)
+            if finite:
+                self.apply()
+            return finite
+        finally:
+            self.clear()
+            group["lr"] = usual
+
+    def clear(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _gradients(self, total: Tensor, scale: float) -> Tensor:
+        if not total.requires_grad:
+            raise ValueError(NOTHING_TRAINS)
+        (total * scale if scale != 1 else total).backward()  # type: ignore[no-untyped-call]
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        if scale != 1:
+            torch._foreach_div_(gradients, scale)
+        return torch.nn.utils.get_total_norm(gradients)
+
+
+def _first_state(descent: Descent, parameter: nn.Parameter) -> dict[str, Any]:
+    """What torch would make at the first step, made before it: zeros give the same first step."""
+    if descent.optimizer == "sgd":
+        return {"momentum_buffer": torch.zeros_like(parameter)} if descent.momentum else {}
+    return {
+        "step": torch.zeros(()),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }

@@ -1,0 +1,30 @@
+"""The mean teacher: a copy of the network that follows it slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.engine.network import Network
+
+
+class Teacher:
+    """θ' ← m θ' + (1 − m) θ for all that trains; it is never trained itself."""
+
+    def __init__(self, network: Network, student: Mapping[str, nn.Parameter]):
+        self.network = network
+        own = dict(network.model.named_parameters())
+        self.parameters = {name: own[name] for name in student}
+        self._student = list(student.values())
+
+    def __call__(self, images: Tensor, *, record: bool = False) -> Tensor:
+        """Its logits, without gradient."""
+        with torch.no_grad():
+            return self.network(images, record=record)[1]
+
+    @torch.no_grad()
+    def follow(self, momentum: float) -> None:
+        # One fused update, however many tensors there are.
+        torch._foreach_lerp_([*self.parameters.values()], [*self._student], 1 - momentum)

@@ -1,0 +1,88 @@
+"""Objective terms: what a term is, and those that two or more methods use."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.engine.step import Step
+
+
+class Said(NamedTuple):
+    """What a term says of a batch: its loss, over how many images, and what it will remember.
+
+    `commit` runs once loss and gradients have proved finite, and not before. Without a loss there
+    is something to remember, but nothing to learn.
+    """
+
+    loss: Tensor | None
+    images: int
+    commit: Callable[[], None] | None = None
+
+
+class Term(nn.Module, ABC):
+    """One part of what is minimised. Its buffers are its state, there from construction.
+
+    A term that drives makes a step happen when it speaks; one that does not (a regulariser) is
+    only added to a step that happens anyway.
+    """
+
+    drives = True
+
+    def __init__(self, label: str, weight: float = 1.0):
+        super().__init__()
+        self.label = label
+        self.weight = weight
+
+    @abstractmethod
+    def forward(self, step: Step) -> Said | None:
+        """None: the term abstains."""
+
+
+def symmetric_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """−½ Σ p log q − ½ Σ q log p of each image, p and q being the softmax of both; no gradient
+    reaches the target."""
+    log_q, log_p = logits.log_softmax(1), target.detach().log_softmax(1)
+    return -0.5 * (log_p.exp() * log_q + log_q.exp() * log_p).sum(1)
+
+
+class ReliableEntropy(Term):
+    """Weighted entropy of the images that are reliable and not redundant.
+
+    L = mean over the kept of exp(E0 − H)·H, where H < E0 = factor · ln C, and |cos(q, p)| <
+    redundancy to q, the moving average of the kept predictions (Niu et al. 2022, EATA).
+    """
+
+    q: Tensor
+    seen: Tensor
+
+    def __init__(self, classes: int, factor: float, redundancy: float, like: Tensor):
+        super().__init__("entropy")
+        self.factor = factor
+        self.redundancy = redundancy
+        self.limit = factor * math.log(classes)
+        self.register_buffer("q", torch.zeros(classes, dtype=like.dtype, device=like.device))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
+
+    def forward(self, step: Step) -> Said | None:
+        keep = step.reliable(self.factor)
+        if self.seen:
+            cosine = torch.cosine_similarity(self.q[None], step.detached_probabilities, dim=1)
+            keep = keep & (cosine.abs() < self.redundancy)
+        kept = keep.nonzero().squeeze(1)
+        if not len(kept):
+            return None
+        entropy = step.entropy[kept]
+        weight = (self.limit - entropy.detach()).exp()
+        mean = step.detached_probabilities[kept].mean(0)
+
+        def commit() -> None:
+            self.q.copy_(0.9 * self.q + 0.1 * mean if self.seen else mean)
+            self.seen.fill_(True)
+
+        return Said((weight * entropy).mean(), len(kept), commit)

@@ -1,0 +1,221 @@
+"""A method: its settings, and the slots it fills."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from torch import nn
+
+from holdfast.parts.learn import Descent, Learn, PlainStep
+from holdfast.parts.predict import Prediction, Student
+from holdfast.parts.select import Select
+from holdfast.util.settings import ByClasses, Settled, Value, setting
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from holdfast.engine.task import Task
+    from holdfast.parts.terms import Term
+    from holdfast.parts.upkeep import Upkeep
+
+Origin = Literal["written", "plug-in", "host", "alone", "preset", "default"]
+
+
+@dataclass(frozen=True)
+class Company:
+    """Where a method stands: on which host, with which plug-ins, under which preset.
+
+    alone: no method in its own right is there, only plug-ins.
+    """
+
+    preset: str | None = None
+    host: str | None = None
+    plugins: tuple[Method, ...] = ()
+    alone: bool = False
+
+
+ALONE = Company()
+
+
+@dataclass(frozen=True)
+class Method(Settled):
+    """Base of all methods: a subclass names its settings and fills the slots it needs.
+
+    A setting left at None is resolved on composition: what is written out wins, then what a
+    plug-in replaces, then what holds on this host or for a plug-in that is its own host, then the
+    preset, then the default. A default that follows from the number of classes waits for the model.
+    """
+
+    paper: ClassVar[str] = ""
+    predicts: ClassVar[str] = "the adapted network's logits, before the update"
+    trains_also: ClassVar[str] = ""
+    note: ClassVar[str] = ""
+    # What it needs memory for, beside the network, one forward (and backward) and the optimiser.
+    memory: ClassVar[str] = ""
+    # May follow a host; and is a method in its own right, not only something to add to one.
+    plugin: ClassVar[bool] = False
+    standalone: ClassVar[bool] = True
+    learns: ClassVar[bool] = False
+    # Keeps images or features one by one; of a window only the newest are taken in.
+    gathers: ClassVar[bool] = False
+    # Without a gradient the optimiser still steps, so that momentum moves weights.
+    coasts: ClassVar[bool] = False
+    backwards: ClassVar[int] = 0
+    presets: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
+    # Values for a plug-in that is its own host.
+    alone: ClassVar[Mapping[str, Value]] = {}
+    # Values of its own on a certain host, whatever the preset (None) or with one.
+    on: ClassVar[Mapping[tuple[str, str | None], Mapping[str, Value]]] = {}
+    # Settings of a certain host that it replaces, while it acts.
+    replaces: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
+
+    def __post_init__(self) -> None:
+        for one in self.settings():
+            object.__setattr__(self, one.name, one.check(getattr(self, one.name)))
+
+    def resolved(self, company: Company = ALONE) -> Self:
+        """With every setting filled in; a plug-in on a host, all but those of the host."""
+        values: dict[str, Value] = {}
+        for origin in reversed(self.origins(company).values()):
+            values |= origin
+        if company.host is not None:
+            values = {name: value for name, value in values.items() if name not in HOST_SETTINGS}
+        return replace(self, **values)
+
+    def origins(self, company: Company) -> dict[Origin, Mapping[str, Value]]:
+        """Where values come from, what wins first."""
+        host = company.host
+        replaced = {n: v for one in company.plugins for n, v in one.replaced(self.name).items()}
+        on_host = {
+            **self.on.get((host or "", None), {}),
+            **self.on.get((host or "", company.preset), {}),
+        }
+        return {
+            "written": self.given,
+            "plug-in": replaced if host is None else {},
+            "host": on_host,
+            "alone": self.alone if company.alone else {},
+            "preset": self.presets.get(company.preset or "", {}),
+            "default": {
+                one.name: one.default
+                for one in self.settings()
+                if not isinstance(one.default, ByClasses)
+            },
+        }
+
+    def for_classes(self, classes: int) -> Self:
+        """With those settings filled in whose default follows from the number of classes."""
+        unset = (one for one in self.settings() if getattr(self, one.name) is None)
+        rules = {one.name: one.default for one in unset if isinstance(one.default, ByClasses)}
+        return replace(self, **{name: default.rule(classes) for name, default in rules.items()})
+
+    @classmethod
+    def kind(cls) -> str:
+        if not cls.plugin:
+            return "host"
+        return "host or plug-in" if cls.standalone else "plug-in, or alone"
+
+    def replaced(self, host: str) -> Mapping[str, Value]:
+        """What it replaces of this host."""
+        return self.replaces.get(host, {}) if self.acts() else {}
+
+    def acts(self) -> bool:
+        """Whether it does anything: a plug-in whose weights are all 0 does not."""
+        return True
+
+    # The slots, asked of resolved values only.
+
+    def selection(self) -> Select:
+        """What trains, and how norm layers behave."""
+        return Select("nothing", "source")
+
+    def terms(self, task: Task) -> list[Term]:
+        """What is minimised. A term of weight 0 is left out."""
+        return []
+
+    def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> Learn | None:
+        """How a step is taken, on all that trains; None: never."""
+        return None
+
+    def prediction(self, task: Task) -> Prediction:
+        """Which logits leave."""
+        return Student(task.network)
+
+    def upkeep(self, task: Task) -> list[Upkeep]:
+        """What follows a batch."""
+        return []
+
+    def prepare(self, task: Task, learn: Learn | None) -> None:
+        """What is done once, before the stream."""
+
+    def predicting(self) -> str:
+        """Which logits leave, in words."""
+        return self.predicts
+
+    def needs(self) -> tuple[str, ...]:
+        """What it takes from a Source: "prototypes", "fisher", "gaussians", "replay", "warm-up"."""
+        return ()
+
+    def advice(self, classes: int) -> str | None:
+        """What someone with so many classes should know before using these settings."""
+        return None
+
+    def forwards(self) -> tuple[int, int]:
+        """The fewest and the most forwards a batch takes, without those that plug-ins add."""
+        return 1, 1
+
+    def largest_batch(self) -> int | None:
+        """Of how many images a batch may be for these bounds to hold; None: of any number."""
+        return None
+
+    def passes(self) -> tuple[int, int]:
+        """How often, at least and at most, terms are asked of a batch."""
+        return 1, 1
+
+    def always_drives(self) -> bool:
+        """Whether some term of it makes a step happen on every batch."""
+        return False
+
+    def extra_forwards(self) -> int:
+        """How many forwards its terms add to those of the host."""
+        return 0
+
+
+@dataclass(frozen=True)
+class Learner(Method):
+    """A method that takes gradient steps, on the norm layers unless `select` says otherwise."""
+
+    learns: ClassVar[bool] = True
+    backwards: ClassVar[int] = 1
+
+    lr: float = setting(2.5e-4, "learning rate", at_least=0)
+    momentum: float = setting(0.9, "momentum of SGD, first beta of Adam", at_least=0, at_most=0.999)
+    optimizer: Literal["sgd", "adam"] = setting("sgd", "which optimiser takes the step")
+    nesterov: bool = setting(False, "Nesterov's form of SGD's momentum")
+    select: Literal["norm", "body", "all"] = setting(
+        "norm", "what trains: norm layers' scale and shift, all but the head, or all"
+    )
+
+    def selection(self) -> Select:
+        return Select(self.select, "batch")
+
+    def resolved(self, company: Company = ALONE) -> Self:
+        found = super().resolved(company)
+        if self.nesterov is None and found.nesterov and not found.may_use_nesterov():
+            return replace(found, nesterov=False)
+        return found
+
+    def may_use_nesterov(self) -> bool:
+        return self.optimizer == "sgd" and self.momentum != 0
+
+    def descent(self) -> Descent:
+        return Descent(self.lr, self.momentum, self.optimizer, self.nesterov)
+
+    def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> Learn:
+        return PlainStep(self.descent(), parameters)
+
+
+# A plug-in has these too, for when it is its own host.
+HOST_SETTINGS = frozenset(one.name for one in fields(Learner)) | {"predict"}

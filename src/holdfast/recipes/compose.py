@@ -1,0 +1,245 @@
+"""Spec strings such as `eata(lr=0.001)+debias` or `file.py:Method+debias`, the registry of methods,
+and their composition."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.recipes import own
+from holdfast.recipes.base import HOST_SETTINGS, Company, Method
+from holdfast.util.imports import is_file
+from holdfast.util.settings import SpecError, Value, read_settings
+from holdfast.util.words import listed, nearest
+
+PRESETS = ("cifar100-c", "imagenet-c")
+
+_registry: dict[str, type[Method]] = {}
+_entry_points_read = False
+
+M = TypeVar("M", bound=type[Method])
+
+
+def register(name: str) -> Callable[[M], M]:
+    """Class decorator: make a method known under a name."""
+
+    def enter(method: M) -> M:
+        own.check_name(name, method)
+        method.name = name
+        # One in a file that a spec string names is known by its place alone: the name would mean
+        # nothing in another process.
+        if not is_file(method.__module__):
+            _registry[name] = method
+        return method
+
+    return enter
+
+
+@cache
+def _register_all() -> None:
+    """Import every file of this package; they import this one, so not before they are asked for."""
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        import_module(f"{__package__}.{module.name}")
+
+
+def methods() -> dict[str, type[Method]]:
+    """All methods by name, those of installed packages among them. The classes carry the traits
+    that `holdfast card` shows."""
+    global _entry_points_read
+    _register_all()
+    if not _entry_points_read:
+        _entry_points_read = True  # before they are, since a package may ask for methods()
+        _registry.update(own.registered())
+    return dict(sorted(_registry.items()))
+
+
+def built_in() -> set[str]:
+    """The names of holdfast's own methods."""
+    _register_all()
+    return {name for name, method in _registry.items() if not own.is_own(method)}
+
+
+def find(name: str) -> type[Method]:
+    known = methods()
+    if ":" in name:
+        return own.find_own(name, known)
+    if name.endswith(".py"):
+        raise ValueError(f"{name} is a file: name the method in it as well, as in {name}:Class.")
+    if name.lower() not in known:
+        raise ValueError(
+            f"There is no method {name!r}.{nearest(name, known)} Methods: {listed(known, 99)}; or "
+            "your own, as file.py:Class."
+        )
+    return known[name.lower()]
+
+
+def find_loaded(name: str, hashes: Mapping[str, str | None] | None = None) -> type[Method]:
+    """As `find`, for what stands in a stored file: that may not have code imported by itself.
+    `hashes` are those that the file has of methods of one's own."""
+    found = own.find_loaded(name, hashes or {}) if ":" in name else find(name)
+    if found is None:
+        raise ValueError(
+            f"{name} is code of your own, which a stored file may not run by itself. If you trust "
+            f"that code, load it first: holdfast.compose({name!r}), or where it lies now."
+        )
+    return found
+
+
+# A name; or a place, whose file may lie on a drive; or the file alone, which is a mistake. What
+# separates methods is in no place.
+_FILE = r"(?:[A-Za-z]:(?=[\\/]))?[^+():'\"]+"
+_METHOD = re.compile(rf"\s*({_FILE}:\s*\w+|{_FILE}\.py\b|[\w-]+)\s*")
+
+Find = Callable[[str], type[Method]]
+
+
+def parse(spec: str, find: Find = find) -> tuple[Method, ...]:
+    """The methods that a spec string names: host(name=value,…)+plugin(name=value,…)."""
+    return tuple(method(**given) for method, given, _ in _read(spec, find))
+
+
+def brief(spec: str) -> str:
+    """As it is written, but for spaces; and methods by their names, whose places are long."""
+    return "+".join(re.sub(r"\s", "", text) for _, _, text in _read(spec, find))
+
+
+def _read(spec: str, find: Find) -> Iterator[tuple[type[Method], dict[str, Value | None], str]]:
+    """Each method with what is given of its settings, and how it is written."""
+    place = 0
+    while True:
+        word = _METHOD.match(spec, place)
+        if not word:
+            raise _unreadable(spec, place, "a method's name")
+        method, place = find(word[1]), word.end()
+        given: dict[str, Value | None] = {}
+        if spec[place : place + 1] == "(":
+            try:
+                given, place = read_settings(spec, place + 1, method)
+            except SpecError as error:
+                raise _unreadable(spec, error.place, error.expected) from None
+        name = method.name if ":" in word[1] else word[1]
+        yield method, given, name + spec[word.end() : place]
+        if not spec[place:].strip():
+            return
+        if spec[place] != "+":
+            raise _unreadable(spec, place, "'+' and a plug-in, or the end")
+        place += 1
+
+
+def _unreadable(spec: str, place: int, expected: str) -> ValueError:
+    found = repr(spec[place:]) if place < len(spec) else "the end"
+    return ValueError(
+        f"Cannot read the method {spec!r} at character {place + 1}: expected {expected}, found "
+        f"{found}. A method is written like eata(lr=0.001)+debias(alpha=0.99)."
+    )
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A host with its plug-ins, every setting resolved; and where each stands among the others."""
+
+    host: Method
+    plugins: tuple[Method, ...] = ()
+    company: tuple[Company, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        return (self.host, *self.plugins)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(need for one in self.methods for need in one.needs()))
+
+    @property
+    def forwards(self) -> tuple[int, int]:
+        extra = sum(one.extra_forwards() for one in self.methods)
+        fewest, most = self.host.forwards()
+        passes = self.host.passes()
+        return fewest + passes[0] * extra, most + passes[1] * extra
+
+    @property
+    def backwards(self) -> tuple[int, int]:
+        always = self.host.passes()[0] and any(one.always_drives() for one in self.methods)
+        return (self.host.backwards if always else 0), self.host.backwards
+
+    def for_classes(self, classes: int) -> Composition:
+        """With the settings that follow from the model's number of classes."""
+        host, *plugins = (one.for_classes(classes) for one in self.methods)
+        return replace(self, host=host, plugins=tuple(plugins))
+
+    def advice(self, classes: int) -> list[str]:
+        """What someone with so many classes should know before using these settings."""
+        return [text for one in self.for_classes(classes).methods if (text := one.advice(classes))]
+
+    def __str__(self) -> str:
+        """With every setting written out; reads back as the same composition."""
+        return "+".join(str(one) for one in self.methods)
+
+    @property
+    def plain(self) -> str:
+        """The same by names alone, wherever methods of one's own lie."""
+        return "+".join(one.written(one.name) for one in self.methods)
+
+    @property
+    def names(self) -> str:
+        return "+".join(one.name for one in self.methods)
+
+
+def compose(*parts: str | Method, preset: str | None = None) -> Composition:
+    """Read the parts, check that they go together, and resolve their settings."""
+    if not parts:
+        raise ValueError(
+            f"Name a method, as in adapt(model, 'tent'). Methods: {listed(methods())}."
+        )
+    if preset is not None and preset not in PRESETS:
+        raise ValueError(
+            f"There is no preset {preset!r}.{nearest(preset, PRESETS)} "
+            f"Presets: {', '.join(PRESETS)}, or None for a model of your own."
+        )
+    read: list[Method] = []
+    for part in parts:
+        if isinstance(part, Method):
+            read.append(part)
+        elif isinstance(part, str):
+            read += parse(part)
+        else:
+            raise ValueError(f"A method is a spec string or a typed value, not {part!r}.")
+    host, plugins = read[0], tuple(read[1:])
+    _check_company(host, plugins)
+    alone = not host.standalone
+    as_plugin = Company(preset, host=host.name, alone=alone)
+    resolved = tuple(one.resolved(as_plugin) for one in plugins)
+    as_host = Company(preset, plugins=resolved, alone=alone)
+    company = (as_host, *(as_plugin for _ in plugins))
+    return Composition(host.resolved(as_host), resolved, company)
+
+
+def _check_company(host: Method, plugins: tuple[Method, ...]) -> None:
+    names = [one.name for one in (host, *plugins)]
+    for plugin in plugins:
+        if not plugin.plugin:
+            other = f": write {plugin.name}+{host.name}" if host.plugin else ""
+            raise ValueError(
+                f"{plugin.name} is a host, not a plug-in, so it cannot follow {host.name}{other}. "
+                f"Plug-ins: {listed(n for n, one in methods().items() if one.plugin)}."
+            )
+        if not host.learns:
+            raise ValueError(
+                f"{host.name} never takes a step, so {plugin.name} has nothing to act on: write "
+                f"{plugin.name} alone, or put it on a method that learns, as in tent+{plugin.name}."
+            )
+        shared = plugin.given.keys() & HOST_SETTINGS
+        if shared:
+            raise ValueError(
+                f"{listed(sorted(shared))} is the host's to set: write "
+                f"{host.name}({min(shared)}=…)+{plugin.name}."
+            )
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"{listed(sorted(twice))} appears twice in {'+'.join(names)}.")

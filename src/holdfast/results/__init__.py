@@ -1,0 +1,1 @@
+"""Stored runs: read, grouped over seeds, compared, and written as tables."""

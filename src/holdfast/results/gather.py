@@ -1,0 +1,187 @@
+"""From paths to runs: what is found there, what can be read of it, and notes on the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from holdfast.results.stored import Reading, UnreadableError, printable, read
+from holdfast.util.progress import progress
+from holdfast.util.words import listed
+
+# How far below a given folder runs are looked for, as in runs/experiment/method-s0.
+DEPTH = 3
+MARKS = ("manifest.json", "rows.parquet", "progress.json", "rows-*.parquet")
+# What `holdfast run` keeps beside its runs.
+OWN = {"cache"}
+# Files that a report leaves, and nobody needs to be told of.
+REPORTS = {".html", ".png", ".md", ".tex", ".log"}
+
+Signature: TypeAlias = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a reader should know of a file or folder."""
+
+    path: str
+    text: str
+
+
+def _note(path: Path, text: str) -> Note:
+    return Note(printable(str(path)), printable(text))
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Runs in the order in which they were started."""
+
+    readings: tuple[Reading, ...]
+    notes: tuple[Note, ...]
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.readings) and all(one.finished for one in self.readings)
+
+
+@dataclass
+class Gatherer:
+    """Reads runs, and again only those that have changed."""
+
+    _known: dict[Path, tuple[Signature, Reading | UnreadableError]] = field(default_factory=dict)
+
+    def gather(self, paths: Iterable[str | Path]) -> Gathered:
+        found = _Found()
+        for path in paths:
+            found.look(Path(path))
+        readings: list[Reading] = []
+        notes: list[Note] = []
+        with progress("Reading runs", len(found.runs)) as advance:
+            read_of = {}
+            for folder in found.runs:
+                read_of[folder] = self._read(folder)
+                advance(1)
+        for folder, what in read_of.items():
+            if isinstance(what, UnreadableError):
+                notes.append(_note(folder, f"{what}: it is left out."))
+                continue
+            readings.append(what)
+            notes += [_note(folder, text) for text in what.notes]
+        readings.sort(key=lambda one: (str(one.manifest.get("time_started", "")), one.path.name))
+        readings, doubles = _once(readings)
+        return Gathered(tuple(readings), (*notes, *doubles, *found.notes()))
+
+    def _read(self, folder: Path) -> Reading | UnreadableError:
+        signature = _signature(folder)
+        before = self._known.get(folder)
+        if before is not None and before[0] == signature:
+            return before[1]
+        what: Reading | UnreadableError
+        try:
+            what = read(folder)
+        except UnreadableError as error:
+            what = error
+        except OSError as error:
+            what = UnreadableError(f"it cannot be read ({error.strerror})")
+        self._known[folder] = (signature, what)
+        return what
+
+
+def gather(*paths: str | Path) -> Gathered:
+    return Gatherer().gather(paths)
+
+
+def _signature(folder: Path) -> Signature:
+    """Changes when a run gets on."""
+    found = []
+    for path in (*sorted(folder.glob("*.parquet")), folder / "manifest.json"):
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        found.append((path.name, stat.st_size, stat.st_mtime_ns))
+    return tuple(found)
+
+
+class _Found:
+    """What lies under some paths."""
+
+    def __init__(self) -> None:
+        self.runs: dict[Path, None] = {}
+        self._foreign: dict[Path, list[str]] = {}
+        self._walked: dict[Path, int] = {}
+        """How far below each folder it was looked."""
+
+    def look(self, path: Path) -> None:
+        if not path.is_dir():
+            raise ValueError(
+                f"{path} is not a folder of runs: name what --out of `holdfast run` named, or "
+                "folders of single runs."
+            )
+        self._walk(path.resolve(), DEPTH)
+
+    def _walk(self, path: Path, depth: int) -> bool:
+        """Whether there is a run in it or below; links may lead to where it was looked before."""
+        if self._walked.get(path, -1) >= depth:
+            return True
+        self._walked[path] = depth
+        if _is_run(path):
+            self.runs.setdefault(path)
+            return True
+        try:
+            children = sorted(path.iterdir())
+        except OSError:
+            self._pass_over(path)
+            return False
+        found = False
+        for child in children:
+            if child.name.startswith(".") or child.name in OWN or child.suffix in REPORTS:
+                continue
+            if (child / "lock").is_file() and not _is_run(child):
+                continue  # a run that is about to begin
+            if child.is_dir() and depth and self._walk(child.resolve(), depth - 1):
+                found = True
+            else:
+                self._pass_over(child)
+        return found
+
+    def _pass_over(self, path: Path) -> None:
+        self._foreign.setdefault(path.parent, []).append(path.name)
+
+    def notes(self) -> Iterator[Note]:
+        # From elsewhere, it may have been looked deeper.
+        found = {one for run in self.runs for one in (run, *run.parents)}
+        for path, names in self._foreign.items():
+            passed = sorted({name for name in names if path / name not in found})
+            if passed:
+                yield _note(path, f"no runs, and passed over: {listed(passed, 6)}.")
+
+
+def _is_run(path: Path) -> bool:
+    return any(next(path.glob(mark), None) for mark in MARKS)
+
+
+def _once(readings: list[Reading]) -> tuple[list[Reading], list[Note]]:
+    """The same run in two folders counts once: it is no second seed."""
+    chosen: dict[str | Path, Reading] = {}
+    notes = []
+    for one in readings:
+        fingerprint = one.manifest.get("fingerprint")
+        key = fingerprint if fingerprint and isinstance(fingerprint, str) else one.path
+        other = chosen.get(key)
+        if other is None:
+            chosen[key] = one
+            continue
+        kept, left = (
+            (one, other)
+            if (one.finished, one.done) > (other.finished, other.done)
+            else (
+                other,
+                one,
+            )
+        )
+        chosen[key] = kept
+        notes.append(_note(left.path, f"the same run as {kept.path}, which is shown."))
+    return list(chosen.values()), notes

@@ -1,0 +1,158 @@
+"""Batches of a caller's loader, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.engine.checks import InputRange, check_images
+from holdfast.engine.network import Network
+from holdfast.util.progress import progress
+
+
+def checked_batches(
+    loader: Iterable[Any],
+    limit: int | None,
+    input_range: InputRange,
+    network: Network,
+    what: str,
+) -> Iterator[tuple[Tensor, object]]:
+    """Batches of a loader, checked, until `limit` images are seen; the last one is cut to fit."""
+    seen = 0
+    length = _images_in(loader)
+    total = length if limit is None or length is None else min(length, limit)
+    with progress(what, total) as advance:
+        for index, batch in enumerate(in_its_own_order(loader)):
+            images, labels = images_and_labels(batch)
+            try:
+                check_images(images, input_range, convolutional=network.is_conv)
+            except ValueError as error:
+                raise ValueError(f"{what}, batch {index} of the loader: {error}") from None
+            room = len(images) if limit is None else limit - seen
+            images = images[:room]
+            labels = labels[:room] if isinstance(labels, Tensor) else labels
+            yield network.prepare(images), labels
+            seen += len(images)
+            advance(len(images))
+            if seen == limit:
+                return
+    if not seen:
+        raise ValueError(f"{what}: the loader is empty.")
+
+
+def images_and_labels(batch: Any) -> tuple[Any, Any]:
+    """A loader's batch is images, or a tuple or list of images and perhaps labels."""
+    if not isinstance(batch, list | tuple):
+        return batch, None
+    return batch[0], batch[1] if len(batch) > 1 else None
+
+
+def _images_in(loader: Iterable[Any]) -> int | None:
+    dataset = getattr(loader, "dataset", None)
+    try:
+        return len(dataset) if dataset is not None else None
+    except TypeError:
+        return None
+
+
+def check_labels(labels: object, images: int, classes: int) -> Tensor:
+    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != (images,):
+        found = type(labels).__name__
+        if isinstance(labels, Tensor):
+            found = f"{labels.dtype} of shape {tuple(labels.shape)}"
+        raise ValueError(
+            f"A source loader yields (images, labels), labels being {images} whole numbers here, "
+            f"not {found}."
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"The source has a label {low if low < 0 else high}, but the model has {classes} "
+            f"classes (0 to {classes - 1})."
+        )
+    return labels.long().cpu()
+
+
+def in_its_own_order(loader: Iterable[Any], number: int = 0) -> Iterator[Any]:
+    """Pass `number` over a loader. If it shuffles, then always alike for the same number, and
+    without a draw from the caller's randomness."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(number)
+        iterator = iter(loader)
+        state = torch.get_rng_state()
+    while True:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(state)
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            state = torch.get_rng_state()
+        yield batch
+
+
+class Replay:
+    """Labelled batches of a loader by number, in its order, beginning again at its end.
+
+    Batches of one image are passed over where the network needs the statistics of a batch.
+    """
+
+    def __init__(
+        self, open_loader: Callable[[], Iterable[Any]], network: Network, input_range: InputRange
+    ):
+        self._open = open_loader
+        self._network = network
+        self._input_range = input_range
+        self._pass, self._passes = self._batches(0), 0
+        self._next = 0
+        self._latest: tuple[Tensor, Tensor] | None = None
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        """Batch `number`, counted over all passes. The same and the next one are cheap; any other
+        means to go through a pass from its start."""
+        if self._latest is None or number != self._next - 1:
+            try:
+                found = next(self._pass, None) if number == self._next else self._find(number)
+                self._latest = self._begin(self._passes + 1) if found is None else found
+            except BaseException:
+                self._next = -1  # what comes next has to be looked for
+                raise
+            self._next = number + 1
+        return self._latest
+
+    def _begin(self, number: int) -> tuple[Tensor, Tensor]:
+        """The first batch of a pass."""
+        self._pass, self._passes = self._batches(number), number
+        found = next(self._pass, None)
+        if found is None:
+            raise ValueError("Replay: the source's loader gave no batch to learn from.")
+        return found
+
+    def _find(self, number: int) -> tuple[Tensor, Tensor]:
+        """From a pass's start; the first one is gone through to learn how long a pass is."""
+        length = 0
+        found: tuple[Tensor, Tensor] | None = self._begin(0)
+        while found is not None:
+            if length == number:
+                return found
+            length += 1
+            found = next(self._pass, None)
+        found = self._begin(number // length)
+        for _ in range(number % length):
+            found = next(self._pass)
+        return found
+
+    def _batches(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for index, batch in enumerate(in_its_own_order(self._open(), number)):
+            images, labels = images_and_labels(batch)
+            try:
+                check_images(images, self._input_range, convolutional=self._network.is_conv)
+                known = check_labels(labels, len(images), self._network.classes)
+            except ValueError as error:
+                raise ValueError(f"Replay, batch {index} of the source's loader: {error}") from None
+            if len(images) > 1 or not self._network.by_batch:
+                # A copy, since autograd cannot save what was made in inference mode.
+                yield self._network.prepare(images), known.to(self._network.device).clone()

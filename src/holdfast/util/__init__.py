@@ -1,0 +1,1 @@
+"""What every floor needs, and nothing of holdfast itself."""

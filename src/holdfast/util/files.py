@@ -1,0 +1,99 @@
+"""State files: safetensors with a JSON header and a checksum, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from holdfast.util.hashing import tensor_hash
+
+FORMAT = 1
+
+
+def write(
+    path: str | Path, kind: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> None:
+    """Write tensors with a header, whole or not at all."""
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a plain file: choose another path.")
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({**header, "kind": kind, "format": FORMAT}, sort_keys=True)
+    metadata = {"holdfast": text, "sha256": tensor_hash(plain, text)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda part: save_file(plain, part, metadata=metadata))
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
+    """Have a file written beside the target, then rename: a crash leaves the old or the new one."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    try:
+        write(part)
+        with open(part, "rb") as file:
+            os.fsync(file.fileno())
+        os.chmod(part, 0o666 & ~_umask())  # safetensors gives it to the owner alone
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors, or an error that says what the file is instead."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        # Outside inference mode, whose tensors cannot take part in learning.
+        with torch.inference_mode(False), safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        text = metadata.get("holdfast", "null")
+        header = json.loads(text)
+    except (SafetensorError, ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} is not a holdfast file, or is cut short or damaged ({error})."
+        ) from error
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} is a safetensors file, but holdfast did not write it.")
+    if metadata.get("sha256") != tensor_hash(tensors, text):
+        raise ValueError(f"{path} was changed after holdfast wrote it: its checksum does not fit.")
+    if header["kind"] != kind:
+        raise ValueError(f"{path} holds {header['kind']}, not {kind}.")
+    if header["format"] != FORMAT:
+        raise ValueError(
+            f"{path} has format {header['format']}, this holdfast reads format {FORMAT}: "
+            "write it again, or use the holdfast that wrote it."
+        )
+    return header, tensors
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names start so, without that part of the name."""
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)  # there is no way to read it but to set it
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,187 @@
+"""Settings: what a frozen dataclass of them admits, and how a spec string writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from functools import cache
+from numbers import Real
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from holdfast.util.words import listed, nearest
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class ByClasses:
+    """A default that follows from the model's number of classes, and how to write that down."""
+
+    rule: Callable[[int], Value]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def setting(
+    default: Value | ByClasses,
+    meaning: str,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    source: str = "",
+) -> Any:
+    """A field of a method: None until composition resolves it, with its default and its meaning.
+
+    `source` says where the setting or its default comes from, where the whole has several.
+    """
+    bounds = {"at_least": at_least, "at_most": at_most}
+    said = {"default": default, "meaning": meaning, "source": source}
+    return field(default=None, metadata={**said, **bounds})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one setting admits, and what it means."""
+
+    method: str
+    name: str
+    kind: type
+    choices: tuple[str, ...]
+    default: Value | ByClasses
+    meaning: str
+    at_least: float | None
+    at_most: float | None
+    source: str = ""
+
+    def check(self, value: object) -> Value | None:
+        """The value in the setting's own type, or an error that says what is admitted."""
+        if value is None:
+            return None
+        if self.kind is str and isinstance(value, str) and value in (self.choices or (value,)):
+            return value
+        if isinstance(value, bool):
+            if self.kind is bool:
+                return value
+        elif isinstance(value, Real) and self._within(float(value)):
+            if self.kind is float:
+                return float(value)
+            if self.kind is int and float(value).is_integer():
+                return int(float(value))
+        raise ValueError(f"{self.method}: {self.name} takes {self.admits()}, not {value!r}.")
+
+    def read(self, text: str, quoted: bool) -> Value | None:
+        """The value that a spec string writes as `text`; where words are meant, `none` is one."""
+        if quoted or self.kind is str:
+            return self.check(text.lower() if text.lower() in self.choices else text)
+        constants: dict[str, bool | None] = {"true": True, "false": False, "none": None}
+        if text.lower() in constants:
+            return self.check(constants[text.lower()])
+        try:
+            number = float(text)
+        except ValueError:
+            return self.check(text)
+        return self.check(number)
+
+    def admits(self) -> str:
+        if self.choices:
+            return " or ".join(repr(choice) for choice in self.choices)
+        noun = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
+        limits = [f"at least {self.at_least:g}"] if self.at_least is not None else []
+        limits += [f"at most {self.at_most:g}"] if self.at_most is not None else []
+        return " ".join([noun[self.kind], " and ".join(limits)]).strip()
+
+    def _within(self, value: float) -> bool:
+        low = -math.inf if self.at_least is None else self.at_least
+        high = math.inf if self.at_most is None else self.at_most
+        return math.isfinite(value) and low <= value <= high
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Base of what is written `name(setting=value,…)`: every field is a `setting`."""
+
+    name: ClassVar[str]
+    # Where it is to be found, if not by its name.
+    place: ClassVar[str] = ""
+
+    @classmethod
+    @cache
+    def settings(cls) -> tuple[Setting, ...]:
+        hints = get_type_hints(cls)
+        found = []
+        for one in fields(cls):
+            hint = hints[one.name]
+            choices = get_args(hint) if get_origin(hint) is Literal else ()
+            kind = str if choices else hint
+            found.append(Setting(cls.name, one.name, kind, choices, **one.metadata))
+        return tuple(found)
+
+    @property
+    def given(self) -> dict[str, Value]:
+        """The settings that are not None."""
+        values = {one.name: getattr(self, one.name) for one in self.settings()}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def __str__(self) -> str:
+        """Reads back as the same value."""
+        return self.written(self.place or self.name)
+
+    def written(self, name: str) -> str:
+        """With its settings, under a name."""
+        given = ",".join(f"{name}={_write(value)}" for name, value in self.given.items())
+        return f"{name}({given})" if given else name
+
+
+def _write(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str) and not re.fullmatch(r"[\w.-]+", value):
+        return f'"{value}"'
+    return str(value)
+
+
+_CLOSE = re.compile(r"\s*\)\s*")
+_SETTING = re.compile(r"\s*(\w+)\s*=\s*(?:'([^']*)'|\"([^\"]*)\"|([^\s,()'\"=]+))\s*")
+
+
+class SpecError(ValueError):
+    """A spec string that breaks off from its grammar at some place."""
+
+    def __init__(self, place: int, expected: str):
+        super().__init__(place, expected)
+        self.place = place
+        self.expected = expected
+
+
+def read_settings(
+    spec: str, place: int, kind: type[Settled]
+) -> tuple[dict[str, Value | None], int]:
+    """What `name=value,…)` from this place on gives, and the place behind the bracket."""
+    given: dict[str, Value | None] = {}
+    settings = {one.name: one for one in kind.settings()}
+    closed = _CLOSE.match(spec, place)
+    while not closed:
+        pair = _SETTING.match(spec, place)
+        if not pair:
+            raise SpecError(place, "name=value")
+        name, *quoted, bare = pair.groups()
+        if name not in settings:
+            raise ValueError(
+                f"{kind.name} has no setting {name!r}.{nearest(name, settings)} "
+                f"Its settings: {listed(settings, 99) or 'none'}."
+            )
+        if name in given:
+            raise ValueError(f"{kind.name}: {name} is given twice in {spec!r}.")
+        text = next((each for each in quoted if each is not None), bare)
+        given[name] = settings[name].read(text, quoted=bare is None)
+        place = pair.end()
+        closed = _CLOSE.match(spec, place)
+        if not closed:
+            if spec[place : place + 1] != ",":
+                raise SpecError(place, "',' or ')'")
+            place += 1
+    return given, closed.end()

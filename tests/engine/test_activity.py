@@ -1,0 +1,93 @@
+"""A method that hardly takes a step is told of, once."""
+
+import warnings
+
+import pytest
+import torch
+from toys import stream, toy_net, toy_source
+
+import holdfast
+from holdfast.engine.adapter import KIND
+from holdfast.util import files
+
+
+def run(adapter, kinds):
+    """The warnings that came, by batch."""
+    found = {}
+    for number, images in enumerate(stream(kinds), start=1):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            adapter(images)
+        if caught:
+            found[number] = "; ".join(str(each.message) for each in caught)
+    return found
+
+
+def test_a_filter_that_leaves_nearly_all_out_is_told_of_once(tmp_path):
+    net = toy_net()
+    adapter = holdfast.adapt(net, "eata(redundancy=0)", source=toy_source(net))
+    told = run(adapter, ("all",) * 130)
+    assert list(told) == [100]
+    assert "took 1 of the last 100 steps" in told[100]
+    assert "redundancy=0 drops most images of 7 classes" in told[100]
+    # The one step, the first, is no longer among the last hundred.
+    assert (adapter.last.step_rate, adapter.last.hardly_acts) == (0.0, True)
+    adapter.save(tmp_path / "state")
+    again = holdfast.load(tmp_path / "state", net)
+    assert run(again, ("all",) * 3) == {}
+    assert again.last.hardly_acts
+    again.reset()
+    assert list(run(again, ("all",) * 101)) == [100]
+
+
+@pytest.mark.parametrize("spec", ["tent", "sar", "debias(lambda_src=0)", "rotta(every=400)"])
+def test_a_method_that_takes_its_steps_is_not_told_of(spec):
+    """RoTTA's steps are due after every 400 images only, which are 25 batches."""
+    adapter = holdfast.adapt(toy_net(), spec)
+    assert not any("hardly" in text for text in run(adapter, ("all",) * 104).values())
+    assert (adapter.last.step_rate, adapter.last.hardly_acts) == (1.0, False)
+    assert int(adapter._state.activity.due) == (4 if spec.startswith("rotta") else 104)
+
+
+def test_an_optimiser_that_goes_on_without_a_reliable_image_is_no_step():
+    adapter = holdfast.adapt(toy_net(), "sar(entropy_factor=0.01)")
+    told = run(adapter, ("none",) * 100)
+    assert adapter.last.stepped and "took 0 of the last 100" in told[100]
+
+
+def test_one_step_in_twenty_is_enough():
+    adapter = holdfast.adapt(toy_net(), "debias(lambda_src=0)")
+    assert run(adapter, (("all",) + ("none",) * 19) * 5) == {}
+    assert adapter.last.step_rate == pytest.approx(0.05)
+    assert list(run(adapter, ("none",))) == [1]
+
+
+def test_what_never_learns_has_no_rate():
+    for spec in ("bn", "t3a"):
+        adapter = holdfast.adapt(toy_net(), spec)
+        assert not any("hardly" in text for text in run(adapter, ("all",) * 101).values())
+        assert (adapter.last.due, adapter.last.step_rate) == (False, None)
+
+
+def test_a_batch_that_is_refused_was_due_and_changes_nothing():
+    adapter = holdfast.adapt(toy_net(), "tent")
+    with torch.no_grad():
+        adapter.network.head.weight.fill_(torch.nan)
+    run(adapter, ("all",) * 2)
+    assert adapter.last.refused is not None
+    assert adapter.last.due and not adapter.last.stepped
+    assert adapter.last.step_rate is None
+
+
+def test_a_state_of_version_0_1_begins_to_count_anew(tmp_path):
+    net = toy_net()
+    adapter = holdfast.adapt(net, "tent")
+    run(adapter, ("all",) * 3)
+    adapter.save(tmp_path / "state")
+    header, tensors = files.read(tmp_path / "state", KIND)
+    old = {name: t for name, t in tensors.items() if not name.startswith("activity/")}
+    assert len(old) < len(tensors)
+    files.write(tmp_path / "old", KIND, header, old)
+    again = holdfast.load(tmp_path / "old", net)
+    run(again, ("all",))
+    assert (again.last.batch, again.last.step_rate) == (4, 1.0)

@@ -1,0 +1,78 @@
+"""Starts a run again and again and kills it: python kill_runs.py CACHE OUT METHOD KILLS
+
+A process of its own, which never uses polars: its threads do not survive a fork, and starting
+Python anew for each kill would take long. Prints how far the run was at each kill.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch._dynamo  # an optimiser imports it, which takes seconds
+
+from holdfast.bench import materials as materials_module
+from holdfast.bench import run as run_module
+from holdfast.bench.materials import Materials
+from holdfast.bench.plan import Run
+from holdfast.bench.run import perform
+
+STREAM = "continual(order='fog,contrast,original',clean=false)"
+
+
+def plan(method):
+    return Run(method, stream=STREAM, limit=64, batch=16)
+
+
+def main(cache, out, method, kills):
+    torch.set_num_threads(1)
+    materials_module.DRAWN_IMAGES = 640
+    run_module.ROWS_SECONDS = 0.01
+    run = plan(method)
+    fork, generator = multiprocessing.get_context("fork"), random.Random(1)
+
+    def opened():
+        """Materials of which all is there, so that a run begins at once."""
+        found = Materials(Path(cache))
+        found.source(run)
+        found.classes(run)
+        found.hashes(run)
+        return found
+
+    def start(place):
+        options = {"resume": True, "every": 0.05}
+        child = fork.Process(target=perform, args=(run, materials, place), kwargs=options)
+        child.start()
+        return child
+
+    materials = opened()
+    start(Path(out) / "0").join()
+    materials = opened()  # with what that run made of the source
+    begun = time.monotonic()
+    start(Path(out) / "1").join()
+    whole = time.monotonic() - begun
+    reached, finished = [], 2
+    while len(reached) < int(kills):
+        place = Path(out) / str(finished)
+        child = start(place)
+        child.join(generator.uniform(0.05, 0.7) * whole)
+        if child.exitcode is None:
+            os.kill(child.pid, signal.SIGKILL)
+            notes = [json.loads(path.read_text()) for path in place.glob("*/progress.json")]
+            at = [finished, notes[0]["batches"] if notes else 0]
+            if at in reached:  # the machine has other work: give it more time
+                whole *= 1.1
+            reached.append(at)
+        child.join()
+        assert child.exitcode in (0, -signal.SIGKILL), child.exitcode
+        finished += child.exitcode == 0
+    print(json.dumps(reached))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,177 @@
+"""Runs that were never run: rows with accuracies of one's choice, stored as real ones are."""
+
+import json
+from dataclasses import asdict
+from statistics import fmean
+
+import numpy as np
+
+from holdfast.bench.metrics.recorder import Recorder
+from holdfast.bench.metrics.seen import Seen
+from holdfast.bench.plan import Run
+from holdfast.bench.store import RunFolder, write_json
+from holdfast.explain.card import card
+
+DOMAINS = ("fog", "snow", "original")
+# As somebody may name a method or a folder.
+HOSTILE = "<script>alert('run')</script>"
+HASHES = {"data": "d" * 64, "model": "m" * 64, "source": None}
+
+
+def rows_of(
+    seed,
+    accuracy,
+    *,
+    classes=10,
+    batches=4,
+    size=20,
+    time=0.05,
+    slow=None,
+    favourite=0.0,
+    over=0.0,
+    every=1,
+    due=True,
+):
+    """`accuracy`: by domain, in %. `favourite`: how often a wrong guess is class 0. `over`: how
+    much surer than right. `slow`: by domain, times as long as others. `every`: it takes a step in
+    one batch of so many, if it takes any (`due`)."""
+    draws, number = np.random.default_rng(seed), 0
+    for domain, percent in accuracy.items():
+        # So many right of a whole domain, exactly.
+        right = np.arange(batches * size) < round(percent / 100 * batches * size)
+        right = draws.permutation(right).reshape(batches, size)
+        for hits in right:
+            labels = draws.integers(classes, size=size)
+            wrong = (labels + draws.integers(1, classes, size=size)) % classes
+            wrong = np.where((draws.random(size) < favourite) & (labels != 0), 0, wrong)
+            confidence = np.clip(percent / 100 + over + draws.normal(0, 0.15, size), 0.11, 1)
+            yield Seen(
+                batch=number,
+                visit=0,
+                domains=(domain,) * size,
+                labels=labels.astype(np.int32),
+                predicted=np.where(hits, labels, wrong).astype(np.int32),
+                confidence=confidence.astype(np.float32),
+                entropy=(2.3 * (1 - confidence)).astype(np.float32),
+                losses={"entropy": 1.0},
+                images={"entropy": size},
+                reliable=size // 2,
+                due=due,
+                stepped=number % every == 0,
+                forwards=1,
+                backwards=1,
+                time=time * (slow or {}).get(domain, 1) * (1 + 0.1 * float(draws.random())),
+                memory=300.0,
+            )
+            number += 1
+
+
+def manifest_of(run, *, images, batches, classes=10, started=0, hashes=HASHES, **others):
+    return {
+        "fingerprint": run.fingerprint(hashes),
+        "title": run.title,
+        "run": asdict(run),
+        "method": str(run.composition),
+        "settings": {
+            part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
+            for part in card(run.method, run.preset).parts
+        },
+        "stream": str(run.laid_out),
+        "order": list(run.laid_out.domains()),
+        "batches": batches,
+        "images": images,
+        "classes": classes,
+        "hashes": hashes,
+        "versions": {"holdfast": "0.1.0"},
+        "machine": {"processor": "none"},
+        "command": f"holdfast run --method '{run.method}'",
+        "time_started": f"2026-01-01T00:{started:02d}:00+00:00",
+        **others,
+    }
+
+
+def retell(folder, **others):
+    """Say otherwise in a run's manifest, as another program may."""
+    told = json.dumps({**folder.manifest, **others})
+    (folder.path / "manifest.json").write_text(told)
+
+
+def analysis_rows(accuracy):
+    return [
+        {
+            "domain": domain,
+            "visit": 0,
+            "gap": 10 - percent / 20,
+            "intra": 2.0,
+            "inter": 4.0,
+            "ratio": 0.5,
+            "similarity_source": 0.9,
+            "similarity_target": 0.8,
+            "classes": 10,
+            "source_classes": 10,
+            "images": 80,
+        }
+        for domain, percent in accuracy.items()
+    ]
+
+
+def make_without_rows(out, run, accuracy, *, images):
+    """A finished run of which the manifest alone is left; `images`: of each domain."""
+    corrupted = [value for name, value in accuracy.items() if name != "original"]
+    figures = {
+        "mean_accuracy": fmean(accuracy.values()),
+        "mean_accuracy_corrupted": fmean(corrupted),
+        "batches": 1,
+        **{f"accuracy/{name}": value for name, value in accuracy.items()},
+    }
+    told = manifest_of(run, images=images * len(accuracy), batches=1, classes=100)
+    folder = RunFolder(run.folder(out, told["fingerprint"]))
+    folder.path.mkdir(parents=True)
+    folder.begin(told)
+    write_json(
+        folder.path / "manifest.json", {**folder.manifest, "figures": figures, "finished": True}
+    )
+    return folder
+
+
+def make_run(
+    out,
+    method="eata",
+    accuracy=60.0,
+    *,
+    seed=0,
+    cut=None,
+    analysis=False,
+    started=0,
+    manifest=None,
+    batches=4,
+    size=20,
+    classes=10,
+    rows=None,
+    **of_run,
+):
+    """A run's folder. `accuracy`: in %, of all domains or by domain; `cut`: after so many batches
+    it goes on still; `manifest`: what its manifest says otherwise; `rows`: for `rows_of`."""
+    by_domain = accuracy if isinstance(accuracy, dict) else dict.fromkeys(DOMAINS, accuracy)
+    given = {"data": "glyphs-c", "stream": "continual(order='fog,snow')", **of_run}
+    run = Run(method, seed=seed, analysis=analysis, **given)
+    told = {"due": run.composition.host.learns, **(rows or {})}
+    every = list(rows_of(seed, by_domain, batches=batches, size=size, classes=classes, **told))
+    count = len(every)
+    told = manifest_of(
+        run, images=count * size, batches=count, classes=classes, started=started
+    ) | (manifest or {})
+    folder = RunFolder(run.folder(out, told["fingerprint"]))
+    folder.path.mkdir(parents=True)
+    folder.begin(told)
+    recorder = Recorder(classes)
+    for seen in every:
+        recorder.update(seen)
+    lines = [one.row() for one in every]
+    if cut is not None:
+        folder.write(lines[: cut // 2])
+        folder.write(lines[cut // 2 : cut])
+        return folder
+    geometry = analysis_rows(by_domain) if analysis else None
+    folder.finish(lines, {"figures": recorder.summary()}, geometry)
+    return folder

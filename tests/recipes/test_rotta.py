@@ -1,0 +1,293 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from follow import TOLERANCE, close
+from plain import NORM_AFFINE, PlainAdam, PlainSgd, PlainToy
+from toys import (
+    CLASSES,
+    GAIN,
+    assert_same_state,
+    source_batches,
+    state_of,
+    stream,
+    toy_net,
+    typical_images,
+)
+
+import holdfast
+
+
+class RobustToy(PlainToy):
+    """The toy net whose norm layers keep statistics of their own, from the source's onwards."""
+
+    def __init__(self, net, momentum, trained=NORM_AFFINE):
+        super().__init__(net, trained)
+        self.momentum = momentum
+        self.stored = {
+            name: (layer.running_mean.clone(), layer.running_var.clone())
+            for name, layer in (("norm1", net.norm1), ("norm2", net.norm2))
+        }
+
+    def normalise(self, x, name, training):
+        mean, var = self.stored[name]
+        if training:
+            own = x.mean((0, 2, 3))
+            spread = ((x - own[:, None, None]) ** 2).mean((0, 2, 3))
+            mean = (1 - self.momentum) * mean + self.momentum * own
+            var = (1 - self.momentum) * var + self.momentum * spread
+            self.stored[name] = mean.detach(), var.detach()
+        x = (x - mean[:, None, None]) / (var + 1e-5).sqrt()[:, None, None]
+        scale, shift = self.w[f"{name}.weight"], self.w[f"{name}.bias"]
+        return x * scale[:, None, None] + shift[:, None, None]
+
+    def logits(self, images, training):
+        w = self.w
+        x = F.conv2d(images, w["conv1.weight"], w["conv1.bias"], padding=1)
+        x = self.normalise(x, "norm1", training).clamp_min(0)
+        x = F.conv2d(x, w["conv2.weight"], w["conv2.bias"], stride=2, padding=1)
+        x = self.normalise(x, "norm2", training).clamp_min(0).mean((2, 3))
+        features = x * (GAIN * images.mean((1, 2, 3)))[:, None]
+        return features @ w["fc.weight"].T + w["fc.bias"]
+
+
+class PlainMemory:
+    """One list of [image, uncertainty, age] for each class."""
+
+    def __init__(self, capacity, lambda_time, lambda_uncertainty):
+        self.capacity, self.lambdas = capacity, (lambda_time, lambda_uncertainty)
+        self.lists = [[] for _ in range(CLASSES)]
+        self.seen = {"free": 0, "majority": 0, "own": 0, "dropped": 0}
+
+    def badness(self, uncertainty, age):
+        time, doubt = self.lambdas
+        return time / (1 + math.exp(-age / self.capacity)) + doubt * uncertainty / math.log(CLASSES)
+
+    def make_room(self, label, newcomer):
+        counts = [len(each) for each in self.lists]
+        if counts[label] < self.capacity / CLASSES:
+            if sum(counts) < self.capacity:
+                return "free"
+            rule, classes = "majority", [c for c in range(CLASSES) if counts[c] == max(counts)]
+        else:
+            rule, classes = "own", [label]
+        worst = None
+        for c in classes:
+            for place, (_, uncertainty, age) in enumerate(self.lists[c]):
+                score = self.badness(uncertainty, age)
+                if worst is None or score >= worst[0]:
+                    worst = score, c, place
+        if worst[0] > self.badness(newcomer, 0):
+            del self.lists[worst[1]][worst[2]]
+            return rule
+        return "dropped"
+
+    def add(self, image, label, uncertainty):
+        rule = self.make_room(label, uncertainty)
+        self.seen[rule] += 1
+        if rule != "dropped":
+            self.lists[label].append([image, uncertainty, 0])
+        for each in self.lists:
+            for item in each:
+                item[2] += 1
+
+    def items(self):
+        return [item for each in self.lists for item in each]
+
+
+class PlainRotta:
+    def __init__(
+        self,
+        net,
+        *,
+        lr=1e-4,
+        optimizer="adam",
+        capacity=64,
+        every=64,
+        bn_momentum=0.05,
+        teacher_momentum=0.999,
+        lambda_time=1,
+        lambda_uncertainty=1,
+    ):
+        self.student, self.teacher = (RobustToy(net, bn_momentum, t) for t in (NORM_AFFINE, ()))
+        self.optimizer = (PlainAdam if optimizer == "adam" else PlainSgd)(self.student, lr)
+        self.memory = PlainMemory(capacity, lambda_time, lambda_uncertainty)
+        self.every, self.momentum, self.count = every, teacher_momentum, 0
+
+    def __call__(self, images):
+        logits = self.teacher.logits(images, training=False)
+        for image, row in zip(images, logits, strict=True):
+            p = torch.softmax(row, 0)
+            uncertainty = -sum((x * torch.log(x + 1e-6)).item() for x in p)
+            self.memory.add(image, int(row.argmax()), uncertainty)
+            self.count += 1
+            if self.count % self.every == 0:
+                self.update()
+        return logits
+
+    def update(self):
+        images = torch.stack([image for image, _, _ in self.memory.items()])
+        target = torch.softmax(self.teacher.logits(images, training=True), 1)
+        student = torch.log_softmax(self.student.logits(images.flip(3), training=True), 1)
+        loss = 0.0
+        for t, s, (_, _, age) in zip(target, student, self.memory.items(), strict=True):
+            w = math.exp(-age / self.memory.capacity)
+            loss = loss + w / (1 + w) * -(t * s).sum()
+        self.optimizer.step(loss / len(images))
+        for name in NORM_AFFINE:
+            old, new = self.teacher.w[name], self.student.w[name].detach()
+            self.teacher.w[name] = self.momentum * old + (1 - self.momentum) * new
+
+
+def compare(dtype, batches=None, **settings):
+    """Logits, both nets' weights and statistics, and the memory, after every batch."""
+    net = toy_net(dtype=dtype)
+    adapter, plain = holdfast.adapt(net, spec(**settings)), PlainRotta(net, **settings)
+    for index, images in enumerate(batches or stream(dtype=dtype, last=5)):
+        updates = (plain.count + len(images)) // plain.every - plain.count // plain.every
+        close(adapter(images), plain(images), dtype, f"logits of batch {index}")
+        assert (adapter.last.forwards, adapter.last.backwards) == (1 + 2 * updates, updates)
+        assert adapter.last.stepped == (updates > 0)
+        for who, model, toy in (
+            ("student", adapter.model, plain.student),
+            ("teacher", adapter._task.teacher.network.model, plain.teacher),
+        ):
+            for name, weight in model.named_parameters():
+                close(weight, toy.w[name], dtype, f"{who}'s {name} after batch {index}")
+            for name, stored in toy.stored.items():
+                for kind, value in zip(("mean", "var"), stored, strict=True):
+                    got = model.get_buffer(f"{name}.running_{kind}")
+                    close(got, value, dtype, f"{who}'s {kind} of {name} after batch {index}")
+        state = state_of(adapter)
+        ages, order = (state["memory/clock"] - state["memory/born"]).sort()
+        items = sorted(plain.memory.items(), key=lambda item: item[2])
+        assert ages.tolist() == [age for _, _, age in items]
+        doubts = torch.tensor([doubt for _, doubt, _ in items], dtype=torch.float64)
+        close(state["memory/entropies"][order], doubts, dtype, f"memory {index}")
+    for name in NORM_AFFINE if plain.momentum < 0.99 else ():
+        for toy in (plain.student, plain.teacher):
+            assert (toy.w[name] - net.get_parameter(name)).abs().max() > 1e-4
+    return adapter, plain
+
+
+def spec(augment="flip", **settings):
+    written = (f"{name}={value}" for name, value in {**settings, "augment": augment}.items())
+    return f"rotta({','.join(written)})"
+
+
+FAST = {"lr": 0.01, "optimizer": "sgd", "bn_momentum": 0.2, "teacher_momentum": 0.9}
+SMALL = {**FAST, "every": 10, "capacity": 10}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("every", "capacity"), [(10, 10), (5, 10), (5, 5), (16, 14), (20, 64)])
+def test_rotta(every, capacity, dtype):
+    """Updates in the middle of a batch, several in one, none in some."""
+    _, plain = compare(dtype, every=every, capacity=capacity, **FAST)
+    if capacity == 10:  # a quota of 10/7: two of a class at most, and all rules are met
+        assert all(plain.memory.seen.values())
+        assert max(len(each) for each in plain.memory.lists) == 2
+
+
+def test_adam():
+    compare(torch.float64, **SMALL | {"lr": 0.002, "optimizer": "adam"})
+
+
+def test_defaults_are_the_papers():
+    compare(torch.float64)
+    for preset, lr in (("imagenet-c", 1e-4), ("cifar100-c", 1e-3)):
+        host = holdfast.compose("rotta", preset=preset).host
+        assert (host.lr, host.optimizer, host.momentum) == (lr, "adam", 0.9)
+        assert (host.capacity, host.every, host.bn_momentum) == (64, 64, 0.05)
+        assert (host.teacher_momentum, host.augment) == (0.999, "rotta")
+
+
+@pytest.mark.parametrize(("time", "doubt"), [(0, 1), (1, 0), (0.3, 2), (0, 0)])
+def test_what_is_evicted(time, doubt):
+    """With both weights 0 nothing is worse than a newcomer: the first ones stay for ever."""
+    _, plain = compare(torch.float64, lambda_time=time, lambda_uncertainty=doubt, **SMALL)
+    evictions = plain.memory.seen["majority"] + plain.memory.seen["own"]
+    assert (evictions > 0) == (time + doubt > 0)
+
+
+def test_of_two_alike_the_later_goes():
+    """Two stored images tie; a surer one of their class comes; ages tell which of them is left."""
+    sure = typical_images()[:1]
+    dim = 0.4 * sure
+    toy = RobustToy(toy_net(dtype=torch.float64), 0.2)
+    p = [torch.softmax(toy.logits(each, training=False)[0], 0) for each in (dim, sure)]
+    assert p[0].argmax() == p[1].argmax() and p[0].max() < p[1].max() - 0.01
+    batches = [dim, dim, sure, *typical_images()[1:3].split(1)] * 2
+    settings = FAST | {"lr": 0.1, "every": 5, "capacity": 14, "lambda_time": 0}
+    _, plain = compare(torch.float64, batches, **settings)
+    assert plain.memory.seen["own"] and plain.memory.seen["dropped"]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_single_images(dtype):
+    batches = torch.cat(stream(("some", "all", "none"), dtype)).split(1)
+    compare(dtype, batches, every=3, capacity=5, **FAST)
+
+
+def test_a_memory_of_one_image():
+    batches = stream(("some", "all"), torch.float64, size=4)
+    _, plain = compare(torch.float64, batches, every=1, capacity=1, **FAST)
+    assert len(plain.memory.items()) == 1
+
+
+def test_predict_is_the_teachers_and_leaves_the_memory_alone():
+    adapter, plain = compare(torch.float64, **SMALL)
+    before = state_of(adapter)
+    images = source_batches(torch.float64)[0][0]
+    expected = plain.teacher.logits(images, training=False)
+    close(adapter.predict(images), expected, torch.float64, "predict")
+    close(adapter.frozen()(images), expected, torch.float64, "frozen")
+    assert_same_state(state_of(adapter), before)
+
+
+@pytest.mark.parametrize("augment", ["flip", "alternate", "rotta"])
+def test_saved_in_the_middle_goes_on_bit_for_bit(augment, tmp_path):
+    """With images in memory, and samples counted towards the next update."""
+    net = toy_net()
+    adapter = holdfast.adapt(net, spec(augment, lr=0.001, every=10, capacity=10))
+    batches = stream(last=5)
+    for images in batches[:5]:
+        adapter(images)
+    adapter.save(tmp_path / "state")
+    loaded = holdfast.load(tmp_path / "state", net)
+    assert_same_state(state_of(loaded), state_of(adapter))
+    for images in batches[5:]:
+        assert torch.equal(loaded(images), adapter(images))
+        assert_same_state(state_of(loaded), state_of(adapter))
+
+
+def test_images_of_another_size_than_those_in_memory():
+    adapter = holdfast.adapt(toy_net(), spec(**SMALL))
+    images = stream(("some", "all", "some"))
+    adapter(images[0])
+    before = state_of(adapter)
+    with pytest.raises(ValueError, match=r"(?is)memory.*\b8\b.*\b12\b.*reset\(\)"):
+        adapter(F.interpolate(images[1], (12, 12)))
+    assert_same_state(state_of(adapter), before)
+    adapter(images[2])
+    assert adapter.last.stepped
+
+
+def test_nothing_of_a_batch_remains_if_a_later_update_in_it_fails():
+    """The first of two updates throws the weights so far that the second one's loss is not finite.
+    Until then images were remembered, and statistics, weights, momentum and the teacher moved."""
+    adapter = holdfast.adapt(toy_net(), spec(**SMALL | {"lr": 1e38, "every": 20}))
+    first, *rest = stream(("some", "all", "some"))
+    adapter(first)
+    assert not adapter.last.stepped
+    before = state_of(adapter)
+    assert any(name.startswith("memory/") for name in before)
+    with pytest.warns(UserWarning, match="NaN or Inf"):
+        logits = adapter(torch.cat(rest))
+    assert logits.isfinite().all()
+    assert_same_state(state_of(adapter), before)
+    assert not adapter.last.stepped
+    assert all(parameter.grad is None for parameter in adapter.model.parameters())
+    adapter(rest[0])  # one update alone is well
+    assert adapter.last.stepped and adapter.last.refused is None
