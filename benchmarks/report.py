@@ -28,7 +28,7 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]], rounds: int = 10) -> None
         start = time.perf_counter()
         file.write_text(page(Report(gathered)), encoding="utf-8")
         print(
-            f"{len(gathered.readings)} runs, made in {time.perf_counter() - start:.1f} s: "
+            f"{len(gathered.runs)} runs, made in {time.perf_counter() - start:.1f} s: "
             f"{file.stat().st_size / 1e6:.2f} MB"
         )
         browser = playwright.chromium.launch(

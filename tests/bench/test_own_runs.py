@@ -168,7 +168,7 @@ def test_a_report_shows_it_and_runs_no_code(own_folder, materials, tmp_path, mon
         read_run(folder.manifest)
     report = Report(gather(out))
     (comparison,) = report.comparisons
-    assert {entry.label for entry in comparison.entries} == {"sure", "tent"}
+    assert {group.label for group in comparison.groups} == {"sure", "tent"}
     shown = page(report)
     assert f"method sure {folder.manifest['hashes']['method sure']}" in shown
 

@@ -135,7 +135,7 @@ def test_the_legend_filters_every_chart_and_marks_rows(chromium, file):
         has_eata = visit.page.evaluate(
             """() => { const data = JSON.parse(document.getElementById('data').textContent);
               const place = data.methods.indexOf('eata');
-              return Object.fromEntries(Object.entries(data.charts).map(([name, one]) => [
+              return Object.fromEntries(Object.groups(data.charts).map(([name, one]) => [
                 name, one.tables.some((table) => data.tables[table].method?.includes(place))])) }"""
         )
         for name, count in before.items():
@@ -183,9 +183,9 @@ def test_hovering_shows_numbers(chromium, file, report):
         visit.page.wait_for_selector('[data-chart="ece"][data-drawn]')
         chart.locator(".mark-rect path").first.hover()
         tip = visit.page.locator("#vg-tooltip-element.visible")
-        (entry,) = (one for one in report.comparisons[0].entries if one.label == "frozen")
+        (group,) = (one for one in report.comparisons[0].groups if one.label == "frozen")
         text = tip.inner_text()
-        assert "frozen" in text and f"{100 * entry.mean('ece_15'):.2f}" in text
+        assert "frozen" in text and f"{100 * group.mean('ece_15'):.2f}" in text
 
 
 def test_hostile_names_stay_text_in_charts_and_tips(chromium, tmp_path):
@@ -224,8 +224,8 @@ def test_numbers_of_a_chart_are_a_table(chromium, file, report):
         table = visit.page.locator("#entropy-by-domain-numbers table")
         assert table.locator("caption").inner_text() == "Entropy, domain by domain"
         text = table.locator("tbody tr").first.inner_text()
-        entry = report.comparisons[0].entries[0]
-        assert f"{entry.mean('entropy/fog'):.5g}" in text
+        group = report.comparisons[0].groups[0]
+        assert f"{group.mean('entropy/fog'):.5g}" in text
 
 
 def test_twenty_runs_make_a_small_page(chromium, tmp_path):
@@ -236,7 +236,7 @@ def test_twenty_runs_make_a_small_page(chromium, tmp_path):
             made = {"started": place, "batches": 10, "classes": 100, "size": 20}
             make_run(tmp_path / "runs", method, domains, seed=seed, batch=place + 2, **made)
     gathered = gather(tmp_path / "runs")
-    assert len(gathered.readings) == 20
+    assert len(gathered.runs) == 20
     path = tmp_path / "page.html"
     path.write_text(page(Report(gathered)), encoding="utf-8")
     assert path.stat().st_size < 5_000_000

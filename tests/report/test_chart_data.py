@@ -15,7 +15,7 @@ from holdfast.results.gather import gather
 
 
 def comparison(path):
-    (one,) = compare(gather(path).readings)
+    (one,) = compare(gather(path).runs)
     return one
 
 

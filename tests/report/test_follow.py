@@ -165,4 +165,4 @@ def test_mistakes_are_errors_that_say_what_to_do(tmp_path):
         Report(runs=(tmp_path,), every=0).run()
     with pytest.raises(ValueError, match="--follow writes the page alone"):
         Report(runs=(tmp_path,), follow=True, png=tmp_path).run()
-    assert gather(tmp_path).readings == ()
+    assert gather(tmp_path).runs == ()

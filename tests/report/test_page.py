@@ -74,14 +74,14 @@ def test_the_page_stands_alone_and_is_small(html):
 def test_numbers_of_the_tables_are_those_of_the_store(html, report):
     rows = {row[0].split()[0]: row for row in Outline(html).tables[0]["rows"][1:]}
     (comparison,) = report.comparisons
-    assert len(rows) == len(comparison.entries)
-    for entry in comparison.entries:
-        row = rows[entry.label.split()[0]]
+    assert len(rows) == len(comparison.groups)
+    for group in comparison.groups:
+        row = rows[group.label.split()[0]]
         # After the name, two means.
         for place, domain in enumerate(comparison.domains, 3):
             stored = [
                 folder["figures"][f"accuracy/{domain}"]
-                for folder in (one.manifest for one in entry.readings)
+                for folder in (one.manifest for one in group.runs)
                 if "figures" in folder
             ]
             if stored:
@@ -93,11 +93,11 @@ def test_numbers_of_the_charts_are_those_of_the_store(html, report):
     table = data["tables"]["by-domain"]
     (comparison,) = report.comparisons
     place = data["methods"].index("eata+debias")
-    (entry,) = (one for one in comparison.entries if one.label == "eata+debias")
+    (group,) = (one for one in comparison.groups if one.label == "eata+debias")
     for row, method in enumerate(table["method"]):
         if method == place:
             domain = table["domain"][row]
-            stored = [one.manifest["figures"][f"bias/{domain}"] for one in entry.readings]
+            stored = [one.manifest["figures"][f"bias/{domain}"] for one in group.runs]
             assert table["bias"][row] == pytest.approx(100 * sum(stored) / 2, rel=1e-5)
 
 
@@ -196,9 +196,9 @@ def test_a_chart_of_learning_rates_says_that_labels_tell_which_is_best(tmp_path)
 
 
 def test_how_it_was_run_is_there(html, report):
-    reading = report.gathered.readings[0]
-    assert reading.manifest["hashes"]["data"] in html
-    assert reading.manifest["fingerprint"][:16] in html
+    stored = report.gathered.runs[0]
+    assert stored.manifest["hashes"]["data"] in html
+    assert stored.manifest["fingerprint"][:16] in html
     assert "holdfast run --method &#x27;eata+debias&#x27;" in html
 
 

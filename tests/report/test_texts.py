@@ -14,9 +14,9 @@ def test_markdown_has_the_numbers_and_marks(report):
     text = markdown(report)
     (row,) = (line for line in text.splitlines() if line.startswith("| eata+debias | **6"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    (entry,) = (one for one in report.comparisons[0].entries if one.label == "eata+debias")
-    assert cells[1] == f"**{entry.mean('accuracy/fog'):.2f}**"
-    mean, std = entry.mean("mean_accuracy"), entry.std("mean_accuracy")
+    (group,) = (one for one in report.comparisons[0].groups if one.label == "eata+debias")
+    assert cells[1] == f"**{group.mean('accuracy/fog'):.2f}**"
+    mean, std = group.mean("mean_accuracy"), group.std("mean_accuracy")
     assert cells[4] == f"**{mean:.2f} ± {std:.2f}**"
     first, *rest = report.sentences
     assert text.startswith(f"# {first}\n\n{' '.join(rest)}\n\n## ")

@@ -12,8 +12,8 @@ from holdfast.results.gather import Gatherer, gather
 
 
 def only(gathered):
-    (reading,) = gathered.readings
-    return reading
+    (stored,) = gathered.runs
+    return stored
 
 
 def told(gathered):
@@ -23,20 +23,20 @@ def told(gathered):
 def test_a_finished_run_has_the_figures_of_its_manifest(tmp_path):
     folder = make_run(tmp_path, analysis=True)
     gathered = gather(tmp_path)
-    reading = only(gathered)
-    assert reading.figures == folder.manifest["figures"]
-    assert reading.finished and reading.done == reading.planned == 12
-    assert reading.domains == ["fog", "snow", "original"]
-    assert reading.analysis["gap"].to_list() == folder.analysis["gap"].to_list()
+    stored = only(gathered)
+    assert stored.figures == folder.manifest["figures"]
+    assert stored.finished and stored.done == stored.planned == 12
+    assert stored.domains == ["fog", "snow", "original"]
+    assert stored.analysis["gap"].to_list() == folder.analysis["gap"].to_list()
     assert gathered.notes == ()
 
 
 def test_a_run_that_goes_on_is_read_as_far_as_it_is(tmp_path):
     make_run(tmp_path, cut=5)
-    reading = only(gather(tmp_path))
-    assert not reading.finished
-    assert (reading.done, reading.planned) == (5, 12)
-    assert reading.domains == ["fog", "snow"]
+    stored = only(gather(tmp_path))
+    assert not stored.finished
+    assert (stored.done, stored.planned) == (5, 12)
+    assert stored.domains == ["fog", "snow"]
 
 
 def test_a_damaged_part_leaves_what_came_before_it(tmp_path):
@@ -53,9 +53,9 @@ def test_a_row_that_does_not_fit_does_not_get_half_way_in(tmp_path):
     last = sorted(folder.path.glob("rows-*"))[-1]
     bad = pl.read_parquet(last).with_columns(pl.col("predicted").list.head(3))
     bad.write_parquet(last)
-    reading = only(gather(tmp_path))
-    assert reading.done == 3
-    assert reading.figures["images"] == 60 == reading.batches["images"].sum()
+    stored = only(gather(tmp_path))
+    assert stored.done == 3
+    assert stored.figures["images"] == 60 == stored.batches["images"].sum()
 
 
 def test_without_rows_the_manifests_figures_are_shown(tmp_path):
@@ -125,10 +125,10 @@ def test_a_foreign_manifest_is_a_note(tmp_path, text, reason):
 def test_a_manifest_that_holds_anything_does_no_harm(tmp_path):
     odd = {"run": 3, "title": ["x"], "settings": "no", "hashes": 7, "stream": None, "batches": "x"}
     folder = make_run(tmp_path, manifest=odd | {"fingerprint": "abc"})
-    reading = only(gather(tmp_path))
-    assert reading.title == folder.path.name
-    assert reading.seed == 0 and reading.tags == () and reading.settings == {}
-    assert reading.batch_size is None and reading.planned is None
+    stored = only(gather(tmp_path))
+    assert stored.title == folder.path.name
+    assert stored.seed == 0 and stored.tags == () and stored.settings == {}
+    assert stored.batch_size is None and stored.planned is None
 
 
 def test_numbers_that_are_too_large_do_no_harm(tmp_path):
@@ -136,9 +136,9 @@ def test_numbers_that_are_too_large_do_no_harm(tmp_path):
     figures = {**folder.manifest["figures"], "ece_15": -large}
     stream = f"continual(batch={large})"
     retell(folder, batches=large, figures=figures, stream=stream, fingerprint=[large])
-    reading = only(gather(tmp_path))
-    assert reading.planned is None and reading.batch_size is None
-    assert 0 < reading.figure("ece_15") < 1
+    stored = only(gather(tmp_path))
+    assert stored.planned is None and stored.batch_size is None
+    assert 0 < stored.figure("ece_15") < 1
     retell(folder, run={**folder.manifest["run"], "batch": large})
     assert "is 60.0 % accurate" in page(Report(gather(tmp_path)))
 
@@ -165,7 +165,7 @@ def test_a_link_to_where_it_was_looked_before_is_followed_once(tmp_path):
 
 def test_what_a_link_leads_to_is_looked_at_as_deep_as_from_there(tmp_path):
     folder = make_run(tmp_path / "a" / "b" / "c")
-    assert gather(tmp_path).readings == ()
+    assert gather(tmp_path).runs == ()
     (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
     gathered = gather(tmp_path)
     assert only(gathered).path == folder.path.resolve() and gathered.notes == ()
@@ -190,7 +190,7 @@ def test_foreign_parquet_and_stray_files_are_notes(tmp_path):
     rows.mkdir()
     (rows / "rows.parquet").write_bytes(b"")
     gathered = gather(tmp_path)
-    assert {one.title for one in gathered.readings} == {"eata", "tent"}
+    assert {one.title for one in gathered.runs} == {"eata", "tent"}
     for word in ("shopping.txt", "no manifest.json", "rows cannot", "analysis.parquet cannot"):
         assert word in told(gathered)
 
@@ -220,8 +220,8 @@ def test_only_what_has_changed_is_read_again(tmp_path):
     still = make_run(tmp_path, "tent")
     going = make_run(tmp_path, cut=4)
     gatherer = Gatherer()
-    before = {one.title: one for one in gatherer.gather([tmp_path]).readings}
+    before = {one.title: one for one in gatherer.gather([tmp_path]).runs}
     (going.path / "rows-000002.parquet").unlink()
-    after = {one.title: one for one in gatherer.gather([tmp_path]).readings}
+    after = {one.title: one for one in gatherer.gather([tmp_path]).runs}
     assert after["tent"] is before["tent"] and still.finished
     assert (before["eata"].done, after["eata"].done) == (4, 2)

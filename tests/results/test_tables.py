@@ -14,7 +14,7 @@ from holdfast.results.tables import accuracy_table, alarm_lines, figures_table, 
 
 
 def comparison(path):
-    (one,) = compare(gather(path).readings)
+    (one,) = compare(gather(path).runs)
     return one
 
 
@@ -189,7 +189,7 @@ def test_a_control_of_other_code_does_not_stand_for_these_runs(tmp_path):
 def test_published_numbers_stay_away_from_other_images(tmp_path):
     row = fake_paper_run(tmp_path, "frozen")
     fake_paper_run(tmp_path, "eata", severity=5, limit=100)
-    found = beside(compare(gather(tmp_path).readings)[0])
+    found = beside(compare(gather(tmp_path).runs)[0])
     other = {name: value + 1 for name, value in row.by_domain.items()}
     fake_paper_run(tmp_path / "other", "frozen", accuracy=other)
     fake_paper_run(tmp_path / "other", "tent")

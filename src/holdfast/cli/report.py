@@ -46,7 +46,7 @@ class Report:
             follow(self.runs, self.out, port=self.port, every=self.every)
             return
         gathered = gather(*self.runs)
-        if not gathered.readings and not gathered.notes:
+        if not gathered.runs and not gathered.notes:
             where = ", ".join(map(str, self.runs))
             raise ValueError(f"There is no run in {where}: `holdfast run` makes some.")
         content = Content(gathered)

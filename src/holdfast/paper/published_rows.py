@@ -11,13 +11,13 @@ from holdfast.paper.experiments import Experiment, Line, experiments
 from holdfast.paper.measures import Finished
 from holdfast.paper.published import Benchmark, PublishedRow, PublishedTable
 from holdfast.recipes.compose import compose
-from holdfast.results.compare import Comparison, Entry, brief
+from holdfast.results.compare import Comparison, Group, brief
 from holdfast.util.words import enumerated
 
 
 @dataclass(frozen=True)
 class Beside:
-    """Rows of the paper's tables by entry, and a sentence on whether and why not."""
+    """Rows of the paper's tables by group, and a sentence on whether and why not."""
 
     note: str
     rows: Mapping[str, PublishedRow] = field(default_factory=dict)
@@ -29,9 +29,9 @@ def beside(comparison: Comparison) -> Beside:
 
 
 def _beside(comparison: Comparison) -> Beside:
-    runs = {one.label: _finished(one) for one in comparison.entries}
+    runs = {one.label: _finished(one) for one in comparison.groups}
     known = [one for each in runs.values() for one in each]
-    if not known and any(one.finished for one in comparison.readings):
+    if not known and any(one.finished for one in comparison.runs):
         return Beside("None of these runs can stand beside published numbers.")
     if not known:
         return Beside("No run is finished, so none stands beside published numbers.")
@@ -79,16 +79,16 @@ def _try(experiment: Experiment, runs: Mapping[str, list[Finished]]) -> Beside:
     return Beside(f"The paper's {experiment.where} has none of these methods.")
 
 
-def _finished(entry: Entry) -> list[Finished]:
+def _finished(group: Group) -> list[Finished]:
     """Those of its runs that the benchmark's own rules can be asked about: their manifests hold
     what a run's does."""
     found = []
-    for reading in entry.readings:
-        one = Finished(RunFolder(reading.path))
+    for stored in group.runs:
+        one = Finished(RunFolder(stored.path))
         try:
             manifest = one.manifest
             known = (
-                reading.finished
+                stored.finished
                 and bool(one.run.laid_out)
                 and isinstance(one.run.data, str)
                 and isinstance(one.run.model, str | None)

@@ -13,8 +13,8 @@ import polars as pl
 
 from holdfast.bench.metrics.recorder import Recorder, Tally
 from holdfast.bench.names import short
-from holdfast.results.compare import Comparison, Entry
-from holdfast.results.stored import Reading
+from holdfast.results.compare import Comparison, Group
+from holdfast.results.stored import StoredRun
 
 # A page has to stay small: so many points along a stream, and along classes.
 POINTS, RANKS, FEW_RANKS = 160, 100, 25
@@ -30,8 +30,8 @@ GEOMETRY = ("gap", "intra", "inter", "ratio", "similarity_source", "similarity_t
 def stream(comparison: Comparison) -> pl.DataFrame:
     """Accuracy along the stream: each point is of a few batches of one domain."""
     found = []
-    for entry in comparison.entries:
-        pieces = pl.concat([_pieces(one) for one in entry.readings])
+    for group in comparison.groups:
+        pieces = pl.concat([_pieces(one) for one in group.runs])
         found.append(
             pieces.group_by("segment", "piece", maintain_order=True)
             .agg(
@@ -45,15 +45,15 @@ def stream(comparison: Comparison) -> pl.DataFrame:
                 pl.len().alias("runs"),
             )
             .sort("segment", "piece")
-            .select(pl.lit(entry.label).alias("method"), pl.exclude("segment", "piece"))
+            .select(pl.lit(group.label).alias("method"), pl.exclude("segment", "piece"))
         )
     return pl.concat(found) if found else pl.DataFrame()
 
 
-def _pieces(reading: Reading) -> pl.DataFrame:
+def _pieces(stored: StoredRun) -> pl.DataFrame:
     """Cut where the domain changes, and every few batches."""
-    few = math.ceil((reading.planned or len(reading.batches)) / POINTS) or 1
-    by_segment = reading.batches.with_columns(
+    few = math.ceil((stored.planned or len(stored.batches)) / POINTS) or 1
+    by_segment = stored.batches.with_columns(
         (pl.col("domain").rle_id()).alias("segment"),
         pl.col("images").cum_sum().alias("seen"),
     ).with_columns((pl.int_range(pl.len()).over("segment") // few).alias("piece"))
@@ -73,7 +73,7 @@ def _pieces(reading: Reading) -> pl.DataFrame:
 
 def boundaries(comparison: Comparison) -> pl.DataFrame:
     """Where domains begin and end, or visits where domains are many; empty where runs differ."""
-    tables = [one.batches for one in comparison.readings if len(one.batches)]
+    tables = [one.batches for one in comparison.runs if len(one.batches)]
     for key, name in (("domain", "{}"), ("visit", "visit {}")):
         found = [_stretches(table, key) for table in tables]
         longest = max(found, key=lambda one: one["end"].max() or 0, default=None)
@@ -112,17 +112,17 @@ def _stretches(table: pl.DataFrame, key: str) -> pl.DataFrame:
 def alarms(comparison: Comparison) -> pl.DataFrame:
     """Where predictions fell into a few classes."""
     rows = []
-    for entry in comparison.entries:
-        for reading in entry.readings:
-            batch = reading.figure("collapse")
+    for group in comparison.groups:
+        for stored in group.runs:
+            batch = stored.figure("collapse")
             if math.isnan(batch):
                 continue
-            until = reading.batches.filter(pl.col("batch") <= int(batch))
+            until = stored.batches.filter(pl.col("batch") <= int(batch))
             last = until.tail(1)
             rows.append(
                 {
-                    "method": entry.label,
-                    "run": entry.which(reading),
+                    "method": group.label,
+                    "run": group.which(stored),
                     "batch": int(batch),
                     "seen": int(until["images"].sum()),
                     "domain": short(last["domain"].item()) if len(last) else "unknown",
@@ -135,8 +135,8 @@ def ranks(comparison: Comparison, domain: str | None = None) -> pl.DataFrame:
     """How many images each class was predicted for, most often first, and the true level: the
     mean over classes. Of one domain or of all."""
     found = []
-    for entry in comparison.entries:
-        tallies = [tally for one in _recorders(entry) if (tally := _tally(one, domain))]
+    for group in comparison.groups:
+        tallies = [tally for one in _recorders(group) if (tally := _tally(one, domain))]
         if not tallies:
             continue
         ranked = np.mean([np.sort(one.predicted)[::-1] for one in tallies], 0)
@@ -146,7 +146,7 @@ def ranks(comparison: Comparison, domain: str | None = None) -> pl.DataFrame:
         found.append(
             pl.DataFrame(
                 {
-                    "method": [entry.label] * len(at),
+                    "method": [group.label] * len(at),
                     "rank": at + 1,
                     "images": ranked[at],
                     "level": [level] * len(at),
@@ -163,8 +163,8 @@ def _tally(recorder: Recorder, domain: str | None) -> Tally | None:
 def bins(comparison: Comparison) -> pl.DataFrame:
     """Twenty bins of confidence, in %, over all images of all seeds."""
     found = []
-    for entry in comparison.entries:
-        totals = [one.total for one in _recorders(entry)]
+    for group in comparison.groups:
+        totals = [one.total for one in _recorders(group)]
         if not totals:
             continue
         diagram = reduce(iadd, totals[1:], totals[0]).diagram()
@@ -173,7 +173,7 @@ def bins(comparison: Comparison) -> pl.DataFrame:
         middle = (np.arange(len(diagram.images)) + 0.5) * width
         table = pl.DataFrame(
             {
-                "method": [entry.label] * len(middle),
+                "method": [group.label] * len(middle),
                 "bin": [f"{one - width / 2:g} to {one + width / 2:g} %" for one in middle],
                 "middle": middle,
                 "share": 100 * diagram.images / diagram.images.sum(),
@@ -195,13 +195,13 @@ BY_DOMAIN = {"accuracy": 1.0, "entropy": 1.0, "bias": 100.0}
 def by_domain(comparison: Comparison) -> pl.DataFrame:
     """Accuracy, entropy, bias and time of a batch, domain by domain, with spread over seeds."""
     rows = []
-    for entry in comparison.entries:
-        times = [_times(one) for one in entry.readings]
-        for domain in entry.domains:
-            row: dict[str, Any] = {"method": entry.label, "domain": short(domain)}
+    for group in comparison.groups:
+        times = [_times(one) for one in group.runs]
+        for domain in group.domains:
+            row: dict[str, Any] = {"method": group.label, "domain": short(domain)}
             for figure, scale in BY_DOMAIN.items():
-                row[figure] = _null(scale * entry.mean(f"{figure}/{domain}"))
-                row[f"{figure}_std"] = _null(scale * entry.std(f"{figure}/{domain}"))
+                row[figure] = _null(scale * group.mean(f"{figure}/{domain}"))
+                row[f"{figure}_std"] = _null(scale * group.std(f"{figure}/{domain}"))
             taken = [one[domain] for one in times if domain in one]
             for place, name in enumerate(("time", "time_mean")):
                 values = [one[place] for one in taken]
@@ -214,10 +214,10 @@ def by_domain(comparison: Comparison) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def _times(reading: Reading) -> dict[str, tuple[float, float]]:
+def _times(stored: StoredRun) -> dict[str, tuple[float, float]]:
     """Time of a batch in ms, over batches that were not missed: the median, which one slow batch
     cannot move, and the mean, which the paper takes."""
-    taken = reading.batches.filter(~pl.col("missed") & pl.col("time").is_finite())
+    taken = stored.batches.filter(~pl.col("missed") & pl.col("time").is_finite())
     found = taken.group_by("domain", maintain_order=True).agg(
         (1000 * pl.col("time").median()).alias("median"),
         (1000 * pl.col("time").mean()).alias("mean"),
@@ -228,8 +228,8 @@ def _times(reading: Reading) -> dict[str, tuple[float, float]]:
 def geometry(comparison: Comparison) -> pl.DataFrame:
     """Distances and similarities of prototypes along the stream, where runs have an analysis."""
     found = []
-    for entry in comparison.entries:
-        tables = [one.analysis for one in entry.readings if one.analysis is not None]
+    for group in comparison.groups:
+        tables = [one.analysis for one in group.runs if one.analysis is not None]
         if not tables:
             continue
         # A stretch is met again in another run by its domain, wherever that comes there.
@@ -244,7 +244,7 @@ def geometry(comparison: Comparison) -> pl.DataFrame:
                 *(pl.col(name).std().alias(f"{name}_std") for name in GEOMETRY),
             )
             .select(
-                pl.lit(entry.label).alias("method"),
+                pl.lit(group.label).alias("method"),
                 pl.struct("domain", "visit").map_elements(_placed(visits), pl.String),
                 *GEOMETRY,
                 *(f"{name}_std" for name in GEOMETRY),
@@ -265,12 +265,12 @@ def calibration(comparison: Comparison) -> pl.DataFrame:
     return pl.DataFrame(
         [
             {
-                "method": entry.label,
-                "ece": _null(100 * entry.mean("ece_15")),
-                "std": _null(100 * entry.std("ece_15")),
-                "ece_20": _null(100 * entry.mean("ece_20")),
+                "method": group.label,
+                "ece": _null(100 * group.mean("ece_15")),
+                "std": _null(100 * group.std("ece_15")),
+                "ece_20": _null(100 * group.mean("ece_20")),
             }
-            for entry in comparison.entries
+            for group in comparison.groups
         ],
         schema={
             "method": pl.String,
@@ -306,8 +306,8 @@ def _rounded(values: Iterable[Any]) -> Iterator[Any]:
             yield None
 
 
-def _recorders(entry: Entry) -> list[Recorder]:
-    return [one.recorder for one in entry.readings if one.recorder is not None]
+def _recorders(group: Group) -> list[Recorder]:
+    return [one.recorder for one in group.runs if one.recorder is not None]
 
 
 def _null(value: float) -> float | None:

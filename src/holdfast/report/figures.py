@@ -46,7 +46,7 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "sweeps",
             "Sweeps",
             "One setting varies and all else stays the same; bars show the spread over "
-            f"{over(comparison.entries)}.",
+            f"{over(comparison.groups)}.",
             drawn.sweeps,
         ),
         ("stream", "Along the stream", "", drawn.stream),
@@ -106,7 +106,7 @@ class _Drawn:
         under: list[Any] = []
         alarmed: list[Any] = []
         axis = alt.Axis(title="images seen", grid=False)
-        end = max(int(one.batches["images"].sum()) for one in self.comparison.readings)
+        end = max(int(one.batches["images"].sum()) for one in self.comparison.runs)
         borders = tidy.boundaries(self.comparison)
         if len(borders):
             tables[name + "-domains"] = borders
@@ -128,7 +128,7 @@ class _Drawn:
         )
         crossed = " A cross marks a collapse alarm." if alarmed else ""
         on_top = " Where lines meet, that of the method later in the legend is on top."
-        if len(self.comparison.entries) < 2:
+        if len(self.comparison.groups) < 2:
             on_top = ""
         yield Figure(
             name,
@@ -143,7 +143,7 @@ class _Drawn:
         """Of which domains a point is, what its mean is over, and where lines stand."""
         there = set(table["domain"])
         of = "" if {tidy.SEVERAL, MIXED} & there else " of one domain"
-        mean = f", mean over {over(self.comparison.entries)}"
+        mean = f", mean over {over(self.comparison.groups)}"
         if len(borders):
             what = "visit" if borders["domain"].str.starts_with("visit ").all() else "domain"
             return f"{of}{mean}; upright lines stand where a {what} begins"
@@ -283,7 +283,7 @@ class _Drawn:
             disturbed = (
                 " Some runs went on at the same time, or were resumed: their times say less."
             )
-        elif not all(one.steady for one in self.comparison.entries):
+        elif not all(one.steady for one in self.comparison.groups):
             disturbed = (
                 " Some batches took far longer than others, perhaps for other programs' sake."
             )
@@ -314,7 +314,7 @@ class _Drawn:
         for place, axis in enumerate(sweeps(self.comparison)):
             name = f"{self.prefix}sweep-{place}"
             hosts = set(axis.table.drop_nulls("host_mean")["host"])
-            idle = any(one.idle for one in self.comparison.entries if one.label in hosts)
+            idle = any(one.idle for one in self.comparison.groups if one.label in hosts)
             acted = f", which {IDLE}" if idle else ""
             host = f" The dashed line is the host alone{acted}." if hosts else ""
             rate = " Which is best is known from labels alone." if axis.is_rate else ""

@@ -13,20 +13,20 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.losses import losses
-from holdfast.results.compare import Comparison, Entry, over
+from holdfast.results.compare import Comparison, Group, over
 from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
 from holdfast.util.words import enumerated
 
 
 def headline(comparison: Comparison) -> list[str]:
     """Sentences, the most important first."""
-    entries, idle = _told(comparison), _idle(comparison)
-    if not entries:
+    groups, idle = _told(comparison), _idle(comparison)
+    if not groups:
         return idle or ["No batch of these runs has been written down yet."]
     plugins = _of_plugins(comparison)[:1]
-    told_by_plugin = len(entries) == 2 and plugins
+    told_by_plugin = len(groups) == 2 and plugins
     best = [] if told_by_plugin else [_best(comparison)]
-    return [*_said_once([*best, *plugins, *losses(comparison, entries)]), *idle]
+    return [*_said_once([*best, *plugins, *losses(comparison, groups)]), *idle]
 
 
 def finding(comparison: Comparison) -> str:
@@ -54,11 +54,11 @@ def overall(comparisons: Mapping[str, Comparison]) -> str:
     eata+debias on gradual.`"""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, one in comparisons.items():
-        best, entries = _leaders(one), _told(one)
-        so_far = [] if all(entry.finished for entry in entries) else ["so far"]
-        remarks = so_far + ["no other method"] * (len(entries) == 1)
+        best, groups = _leaders(one), _told(one)
+        so_far = [] if all(group.finished for group in groups) else ["so far"]
+        remarks = so_far + ["no other method"] * (len(groups) == 1)
         where = f"{name} ({', '.join(remarks)})" if remarks else name
-        found.setdefault(tuple(entry.label for entry in best), []).append(where)
+        found.setdefault(tuple(group.label for group in best), []).append(where)
     unknown = found.pop((), [])
     parts: list[str] = []
     for labels, names in found.items():
@@ -70,13 +70,13 @@ def overall(comparisons: Mapping[str, Comparison]) -> str:
     return f"{'; '.join(parts)}."
 
 
-def _told(comparison: Comparison) -> list[Entry]:
+def _told(comparison: Comparison) -> list[Group]:
     """Those that can be compared: they have figures, and acted."""
-    return [one for one in comparison.entries if one.values("mean_accuracy") and not one.idle]
+    return [one for one in comparison.groups if one.values("mean_accuracy") and not one.idle]
 
 
 def _idle(comparison: Comparison) -> list[str]:
-    found = [f"{one.label} ({one.idle})" for one in comparison.entries if one.idle]
+    found = [f"{one.label} ({one.idle})" for one in comparison.groups if one.idle]
     whom = "it" if len(found) == 1 else "them"
     return [f"{enumerated(found)} hardly acted: nothing is compared with {whom}."] if found else []
 
@@ -92,7 +92,7 @@ def _said_once(sentences: list[str]) -> list[str]:
 # The best method.
 
 
-def _leaders(comparison: Comparison) -> list[Entry]:
+def _leaders(comparison: Comparison) -> list[Group]:
     """The most accurate method, and those that seeds do not tell from it."""
     ranked = sorted(_told(comparison), key=lambda one: -one.mean("mean_accuracy"))
     if not ranked:
@@ -106,28 +106,28 @@ def _leaders(comparison: Comparison) -> list[Entry]:
 
 
 def _best(comparison: Comparison) -> str:
-    entries, leaders = _told(comparison), _leaders(comparison)
+    groups, leaders = _told(comparison), _leaders(comparison)
     first = leaders[0]
-    if len(entries) == 1:
+    if len(groups) == 1:
         return _alone(first)
-    if len(entries) == 2 and len(leaders) == 1:
-        (other,) = (one for one in entries if one is not first)
+    if len(groups) == 2 and len(leaders) == 1:
+        (other,) = (one for one in groups if one is not first)
         return sentence(Pair(first, other, not comparison.disturbed))
-    rest = [Pair(first, one) for one in entries if one not in leaders]
+    rest = [Pair(first, one) for one in groups if one not in leaders]
     behind = [pair for pair in rest if pair.accuracy().value > 0]
     gains = _gains(comparison, first, behind)
     if len(leaders) > 1:
-        return _level(leaders, len(entries), gains)
-    whole = all(pair.is_whole for pair in rest) and all(one.finished for one in entries)
+        return _level(leaders, len(groups), gains)
+    whole = all(pair.is_whole for pair in rest) and all(one.finished for one in groups)
     at = f", at {_percent(first)}" if whole else ""
     by = f": {gains}" if gains else ""
     seeds = ONE_SEED if any(pair.accuracy().seeds < 2 for pair in behind) else ""
-    name = first.label + _remarks(first, entries)
+    name = first.label + _remarks(first, groups)
     so_far = "" if whole else "So far, "
-    return f"{so_far}{name} is the most accurate of {len(entries)} methods{at}{by}{seeds}."
+    return f"{so_far}{name} is the most accurate of {len(groups)} methods{at}{by}{seeds}."
 
 
-def _gains(comparison: Comparison, first: Entry, behind: Sequence[Pair]) -> str:
+def _gains(comparison: Comparison, first: Group, behind: Sequence[Pair]) -> str:
     """`1.2 points above eata (the next), 2.5 above bn and 26.2 above frozen`; a host has a sentence
     of its own."""
     bases = [comparison.baseline(name, first) for name in BASELINES]
@@ -140,34 +140,34 @@ def _gains(comparison: Comparison, first: Entry, behind: Sequence[Pair]) -> str:
     return enumerated(words) if words else ""
 
 
-def _remarks(first: Entry, entries: Sequence[Entry]) -> str:
+def _remarks(first: Group, groups: Sequence[Group]) -> str:
     """What kind of method it is, and how it was found where labels had a say in it."""
     base = BASELINES.get("+".join(first.names))
     notes = [f"which does not {base}"] if base else []
     notes += [f"its learning rate {CHOSEN}"] if first.chosen else []
-    settings = sum(one.names == first.names for one in entries)
+    settings = sum(one.names == first.names for one in groups)
     if settings > 1:
         notes.append(f"picked by this result from {settings} settings")
     return f" ({', '.join(notes)})" if notes else ""
 
 
-def _percent(entry: Entry) -> str:
-    std = entry.std("mean_accuracy")
-    return f"{entry.mean('mean_accuracy'):.1f}{'' if math.isnan(std) else f' ± {std:.1f}'} %"
+def _percent(group: Group) -> str:
+    std = group.std("mean_accuracy")
+    return f"{group.mean('mean_accuracy'):.1f}{'' if math.isnan(std) else f' ± {std:.1f}'} %"
 
 
-def _alone(entry: Entry) -> str:
-    many = len(entry.domains)
+def _alone(group: Group) -> str:
+    many = len(group.domains)
     over_all = f" on average over {many} domains" if many > 1 else ""
-    ece = entry.mean("ece_15")
+    ece = group.mean("ece_15")
     error = "" if math.isnan(ece) else f", with a calibration error of {100 * ece:.1f} %"
-    so_far = "" if entry.finished else "So far, "
-    seed = "" if len(entry.values("mean_accuracy")) > 1 else " (one seed)"
-    rate = f", its learning rate {CHOSEN}" if entry.chosen else ""
-    return f"{so_far}{entry.label} is {_percent(entry)} accurate{over_all}{error}{rate}{seed}."
+    so_far = "" if group.finished else "So far, "
+    seed = "" if len(group.values("mean_accuracy")) > 1 else " (one seed)"
+    rate = f", its learning rate {CHOSEN}" if group.chosen else ""
+    return f"{so_far}{group.label} is {_percent(group)} accurate{over_all}{error}{rate}{seed}."
 
 
-def _level(best: list[Entry], of: int, gains: str) -> str:
+def _level(best: list[Group], of: int, gains: str) -> str:
     names = enumerated([one.label for one in best])
     through = all(one.finished for one in best)
     # Of runs that go on, means are over domains of which some have seen more.
@@ -187,7 +187,7 @@ def _level(best: list[Entry], of: int, gains: str) -> str:
 def sentence(pair: Pair) -> str:
     """`eata+debias is 1.4 points more accurate than eata, better calibrated, 3 % slower`."""
     accuracy, calibration, time = pair.accuracy(), pair.calibration(), pair.time()
-    one, other = pair.entry.label, pair.other.label
+    one, other = pair.group.label, pair.other.label
     if not accuracy.is_known:
         return f"{one} and {other} have no domain in common yet."
     parts = [_accuracy(pair, accuracy)]
@@ -196,13 +196,13 @@ def sentence(pair: Pair) -> str:
     if time.is_known:
         parts.append(_time(time))
     parts += _chosen_of(pair)
-    so_far = "" if pair.is_whole and pair.entry.finished and pair.other.finished else "So far, "
+    so_far = "" if pair.is_whole and pair.group.finished and pair.other.finished else "So far, "
     seeds = ONE_SEED if accuracy.seeds < 2 else ""
     return f"{so_far}{', '.join(parts)}{seeds}."
 
 
 def _accuracy(pair: Pair, found: Difference) -> str:
-    one, other = pair.entry.label, pair.other.label
+    one, other = pair.group.label, pair.other.label
     if found.is_shown:
         more = "more" if found.value > 0 else "less"
         return f"{one} is {found.text} points {more} accurate than {other}"
@@ -210,7 +210,7 @@ def _accuracy(pair: Pair, found: Difference) -> str:
         return f"{one} is as accurate as {other}"
     return (
         f"{one} is as accurate as {other} (they differ by {found.text} points, which is no more "
-        f"than {over([pair.entry, pair.other])} do)"
+        f"than {over([pair.group, pair.other])} do)"
     )
 
 
@@ -232,7 +232,7 @@ def _chosen_of(pair: Pair) -> list[str]:
         (True, True): "both learning rates",
         (True, False): "its learning rate",
         (False, True): "the latter's learning rate",
-    }.get((pair.entry.chosen, pair.other.chosen))
+    }.get((pair.group.chosen, pair.other.chosen))
     return [f"{whose} {CHOSEN}"] if whose else []
 
 
@@ -254,7 +254,7 @@ def _of_plugins(comparison: Comparison) -> list[str]:
             )
     said = []
     for pairs in sorted(found.values(), key=lambda each: -each[0].other.mean("mean_accuracy")):
-        plain = [pair for pair in pairs if "(" not in pair.entry.parts[-1]]
+        plain = [pair for pair in pairs if "(" not in pair.group.parts[-1]]
         first = plain if len(plain) == 1 else []
         rest = [pair for pair in pairs if pair not in first]
         said += [_of_pairs(each) for each in (first, rest) if each]
@@ -264,7 +264,7 @@ def _of_plugins(comparison: Comparison) -> list[str]:
 def _of_pairs(pairs: list[Pair]) -> str:
     if len(pairs) == 1:
         return sentence(pairs[0])
-    name, host = "+".join(pairs[0].entry.names), pairs[0].other.label
+    name, host = "+".join(pairs[0].group.names), pairs[0].other.label
     pairs = [pair for pair in pairs if pair.accuracy().is_known]
     if not pairs:
         return f"{name} and {host} have no domain in common yet."
@@ -272,10 +272,10 @@ def _of_pairs(pairs: list[Pair]) -> str:
     least, most = (pick(known, key=lambda one: one.value).value for pick in (min, max))
     more, less = (sum(one.is_shown and sign * one.value > 0 for one in known) for sign in (1, -1))
     tested = min(one.seeds for one in known) > 1
-    repeats = over(one for pair in pairs for one in (pair.entry, pair.other))
+    repeats = over(one for pair in pairs for one in (pair.group, pair.other))
     seeds = f"by more than {repeats} differ" if tested else "with one seed"
     which = f"better in {more} and worse in {less}" if more or less else "in none"
-    rates = _chosen_among([pair.entry.chosen or pair.other.chosen for pair in pairs])
+    rates = _chosen_among([pair.group.chosen or pair.other.chosen for pair in pairs])
     return (
         f"{name} differs from {host} by {_signed(least)} to {_signed(most)} points of accuracy "
         f"over {len(known)} settings{rates}: {which} of them, {seeds}."

@@ -133,15 +133,15 @@ def follow(
 
 
 def progress(gathered: Gathered) -> str:
-    readings = gathered.readings
-    if not readings:
+    runs = gathered.runs
+    if not runs:
         return "No run yet."
     if gathered.finished:
-        return f"All runs are finished: {len(readings)}."
-    done = sum(one.finished for one in readings)
-    batches = sum(one.done for one in readings)
-    planned = sum(one.planned or one.done for one in readings)
-    return f"{done} of {len(readings)} runs finished, {batches:,} of {planned:,} batches."
+        return f"All runs are finished: {len(runs)}."
+    done = sum(one.finished for one in runs)
+    batches = sum(one.done for one in runs)
+    planned = sum(one.planned or one.done for one in runs)
+    return f"{done} of {len(runs)} runs finished, {batches:,} of {planned:,} batches."
 
 
 def write(path: Path, text: str) -> None:

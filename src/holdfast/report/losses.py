@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from holdfast.bench.names import short
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.results.compare import Comparison, Entry
+from holdfast.results.compare import Comparison, Group
 from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
 from holdfast.util.words import enumerated
 
@@ -18,15 +18,15 @@ _Lost: TypeAlias = Mapping[str, Difference]
 """By domain."""
 
 
-def losses(comparison: Comparison, entries: Sequence[Entry]) -> list[str]:
-    """Sentences on the domains in which entries are less accurate than the model that does not
-    adapt: first those in which all entries are."""
+def losses(comparison: Comparison, groups: Sequence[Group]) -> list[str]:
+    """Sentences on the domains in which groups are less accurate than the model that does not
+    adapt: first those in which all groups are."""
     for base in BASELINES:
-        held = [(one, comparison.baseline(base, one)) for one in entries]
+        held = [(one, comparison.baseline(base, one)) for one in groups]
         pairs = [
             Pair(one, other)
             for one, other in held
-            if other is not None and other in entries and other is not one
+            if other is not None and other in groups and other is not one
         ]
         if pairs:
             return _told(base, pairs, comparison.domains)
@@ -35,7 +35,7 @@ def losses(comparison: Comparison, entries: Sequence[Entry]) -> list[str]:
 
 def _told(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list[str]:
     verb = BASELINES[base]
-    lost = {pair.entry.label: _lost(pair) for pair in pairs}
+    lost = {pair.group.label: _lost(pair) for pair in pairs}
     every = [domain for domain in domains if _is_lost_by_all(domain, pairs, lost)]
     said = []
     if every:
@@ -56,7 +56,7 @@ def _told(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list[str]
         said.append(f"{less} accurate than {base}, which does not {verb}: {_listed(some, domains)}")
     known = [by for found in lost.values() for by in found.values()]
     seeds = ONE_SEED if any(by.seeds < 2 for by in known) else ""
-    through = all(one.finished for pair in pairs for one in (pair.entry, pair.other))
+    through = all(one.finished for pair in pairs for one in (pair.group, pair.other))
     return [
         f"{text[0].upper() + text[1:] if through else f'So far, {text}'}{seeds}." for text in said
     ]
@@ -69,7 +69,7 @@ def _lost(pair: Pair) -> _Lost:
 
 def _is_lost_by_all(domain: str, pairs: Sequence[Pair], lost: Mapping[str, _Lost]) -> bool:
     """By two or more: that of one is told of the one."""
-    known = [pair.entry.label for pair in pairs if domain in pair.domains]
+    known = [pair.group.label for pair in pairs if domain in pair.domains]
     return len(known) > 1 and all(domain in lost[label] for label in known)
 
 

@@ -38,14 +38,14 @@ class Report:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        return compare(self.gathered.readings)
+        return compare(self.gathered.runs)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """Of all methods, in the order in which they were begun, which decides their looks."""
-        entries = [entry for one in self.comparisons for entry in one.entries]
-        entries.sort(key=lambda one: str(one.first.manifest.get("time_started", "")))
-        return tuple(dict.fromkeys(one.label for one in entries))
+        groups = [group for one in self.comparisons for group in one.groups]
+        groups.sort(key=lambda one: str(one.first.manifest.get("time_started", "")))
+        return tuple(dict.fromkeys(one.label for one in groups))
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -170,13 +170,13 @@ def _each(report: Report) -> str:
 
 
 def _facts(one: Comparison) -> str:
-    first = one.readings[0]
-    runs = sorted({len(entry.readings) for entry in one.entries})
-    repeats = over(one.entries) if runs[-1] > 1 else "seed"
+    first = one.runs[0]
+    runs = sorted({len(group.runs) for group in one.groups})
+    repeats = over(one.groups) if runs[-1] > 1 else "seed"
     images = first.manifest.get("images")
     facts = [
         one.title,
-        f"{len(one.entries)} method{'s' if len(one.entries) > 1 else ''}",
+        f"{len(one.groups)} method{'s' if len(one.groups) > 1 else ''}",
         f"{len(one.domains)} domain{'s' if len(one.domains) != 1 else ''}",
         f"{images:,} images" if isinstance(images, int) else "",
         f"{'–'.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} {repeats}",
@@ -185,15 +185,15 @@ def _facts(one: Comparison) -> str:
 
 
 def _progress(report: Report, *, followed: bool) -> Iterator[str]:
-    readings = report.gathered.readings
-    going = [one for one in readings if not one.finished]
-    if followed and readings and not going:
+    runs = report.gathered.runs
+    going = [one for one in runs if not one.finished]
+    if followed and runs and not going:
         yield '<p class="facts" role="status">All runs are finished.</p>'
     if not going:
         return
     yield '<div class="progress" role="status">'
-    yield f"<p class='facts'>{len(readings) - len(going)} of {len(readings)} runs are finished.</p>"
-    streams = {one.path: each.title for each in report.comparisons for one in each.readings}
+    yield f"<p class='facts'>{len(runs) - len(going)} of {len(runs)} runs are finished.</p>"
+    streams = {one.path: each.title for each in report.comparisons for one in each.runs}
     for one in going:
         whole = one.planned or one.done or 1
         order = "" if one.order is None else f", order {one.order}"

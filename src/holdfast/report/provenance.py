@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.report.markup import escape, named, pairs, scrolled
-from holdfast.results.compare import Comparison, Entry
+from holdfast.results.compare import Comparison, Group
 from holdfast.results.gather import Note
-from holdfast.results.stored import Reading
+from holdfast.results.stored import StoredRun
 from holdfast.util.words import listed
 
 FACTS = (
@@ -26,26 +26,26 @@ FACTS = (
 
 
 def how(comparison: Comparison, places: Mapping[str, int], prefix: str) -> str:
-    readings = comparison.readings
+    runs = comparison.runs
     return (
         f'<section class="how" aria-labelledby="{prefix}how-h"><h3 id="{prefix}how-h">How it was '
         "run</h3>"
         + (f'<p class="key">{escape(comparison.caveat)}</p>' if comparison.caveat else "")
-        + pairs("What the runs were made with", _facts(readings))
-        + _commands(readings)
-        + f'<details id="{prefix}runs"><summary>Every run, {len(readings)} of them</summary>'
+        + pairs("What the runs were made with", _facts(runs))
+        + _commands(runs)
+        + f'<details id="{prefix}runs"><summary>Every run, {len(runs)} of them</summary>'
         + _runs(comparison, places)
         + "</details>"
         + "".join(
-            _settings(one, f"{prefix}settings-{k}") for k, one in enumerate(comparison.entries)
+            _settings(one, f"{prefix}settings-{k}") for k, one in enumerate(comparison.groups)
         )
         + "</section>"
     )
 
 
-def _facts(readings: Iterable[Reading]) -> dict[str, str]:
+def _facts(runs: Iterable[StoredRun]) -> dict[str, str]:
     """Each in words, with all values where runs differ."""
-    known = list(readings)
+    known = list(runs)
 
     def all_of(values: Iterable[object]) -> str:
         return listed(dict.fromkeys(str(value) for value in values if value not in (None, "")), 6)
@@ -81,10 +81,10 @@ def _plain(what: object) -> str:
     return f"{what:.6g}" if isinstance(what, float) else "" if what is None else str(what)
 
 
-def _commands(readings: Iterable[Reading]) -> str:
+def _commands(runs: Iterable[StoredRun]) -> str:
     found = dict.fromkeys(
         command
-        for one in readings
+        for one in runs
         if isinstance(command := one.manifest.get("command"), str) and command
     )
     if not found:
@@ -108,8 +108,8 @@ def _runs(comparison: Comparison, places: Mapping[str, int]) -> str:
         )
     )
     rows = []
-    for entry in comparison.entries:
-        for one in entry.readings:
+    for group in comparison.groups:
+        for one in group.runs:
             cells = (
                 one.seed,
                 "–" if one.order is None else one.order,
@@ -121,7 +121,7 @@ def _runs(comparison: Comparison, places: Mapping[str, int]) -> str:
             texts = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
             texts += f'<td class="path">{escape(one.path)}</td>'
             rows.append(
-                f'<tr data-method="{places[entry.label]}"><th scope="row">{named(entry.label)}'
+                f'<tr data-method="{places[group.label]}"><th scope="row">{named(group.label)}'
                 f"</th>{texts}</tr>"
             )
     return scrolled(
@@ -131,15 +131,15 @@ def _runs(comparison: Comparison, places: Mapping[str, int]) -> str:
     )
 
 
-def _state(one: Reading) -> str:
+def _state(one: StoredRun) -> str:
     if one.finished:
         return "finished"
     return f"{one.done:,} of {one.planned:,} batches" if one.planned else f"{one.done:,} batches"
 
 
-def _settings(entry: Entry, id: str) -> str:
+def _settings(group: Group, id: str) -> str:
     """Every setting with its value and where it comes from."""
-    parts = entry.first.manifest.get("settings")
+    parts = group.first.manifest.get("settings")
     found: dict[str, str] = {}
     for part, settings in parts.items() if isinstance(parts, Mapping) else ():
         for name, one in settings.items() if isinstance(settings, Mapping) else ():
@@ -147,8 +147,8 @@ def _settings(entry: Entry, id: str) -> str:
     if not found:
         return ""
     return (
-        f'<details id="{id}"><summary>Settings of {escape(entry.label)}</summary>'
-        + pairs(f"Settings of {entry.label}", found)
+        f'<details id="{id}"><summary>Settings of {escape(group.label)}</summary>'
+        + pairs(f"Settings of {group.label}", found)
         + "</details>"
     )
 

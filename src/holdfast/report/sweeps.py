@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from holdfast.results.compare import Comparison, Entry
+from holdfast.results.compare import Comparison, Group
 
 GREEK = {
     "alpha": "α",
@@ -39,10 +39,10 @@ class Axis:
 
 def sweeps(comparison: Comparison) -> list[Axis]:
     """Every axis along which some curve has two values or more."""
-    families: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in comparison.entries:
+    families: dict[tuple[str, ...], list[Group]] = {}
+    for entry in comparison.groups:
         families.setdefault(entry.names, []).append(entry)
-    curves: dict[str, list[tuple[str, list[Entry]]]] = {}
+    curves: dict[str, list[tuple[str, list[Group]]]] = {}
     for names, entries in families.items():
         for key in _varying(entries):
             for rest, group in _curves(entries, key):
@@ -66,13 +66,13 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def configuration(entry: Entry) -> dict[str, Any]:
+def configuration(entry: Group) -> dict[str, Any]:
     """Everything that is set, resolved."""
     others = {k: v for k, v in entry.conditions.items() if k not in ("version", "source data")}
     return {**entry.first.settings, **others}
 
 
-def _varying(entries: list[Entry]) -> list[str]:
+def _varying(entries: list[Group]) -> list[str]:
     known = [configuration(one) for one in entries]
     keys = dict.fromkeys(key for one in known for key in one)
     return [
@@ -82,9 +82,9 @@ def _varying(entries: list[Entry]) -> list[str]:
     ]
 
 
-def _curves(entries: list[Entry], key: str) -> Iterator[tuple[str, list[Entry]]]:
+def _curves(entries: list[Group], key: str) -> Iterator[tuple[str, list[Group]]]:
     """Entries that differ in one setting alone; named by what else sets curves apart."""
-    groups: dict[str, list[Entry]] = {}
+    groups: dict[str, list[Group]] = {}
     for one in entries:
         rest = {name: value for name, value in configuration(one).items() if name != key}
         groups.setdefault(json.dumps(rest, sort_keys=True, default=str), []).append(one)
@@ -107,7 +107,7 @@ def _curves(entries: list[Entry], key: str) -> Iterator[tuple[str, list[Entry]]]
 
 
 def _rows(
-    comparison: Comparison, key: str, curves: list[tuple[str, list[Entry]]]
+    comparison: Comparison, key: str, curves: list[tuple[str, list[Group]]]
 ) -> Iterator[dict[str, Any]]:
     for name, group in curves:
         hosts = {one.label: one for entry in group if (one := comparison.host_of(entry))}
@@ -120,7 +120,7 @@ def _rows(
                 "value": float(configuration(entry)[key]),
                 "mean": _known(entry.mean("mean_accuracy")),
                 "std": _known(entry.std("mean_accuracy")),
-                "runs": len(entry.readings),
+                "runs": len(entry.runs),
                 "host": None if host is None else host.label,
                 "host_mean": None if host is None else _known(host.mean("mean_accuracy")),
             }

@@ -12,10 +12,10 @@ from operator import iadd
 from typing import TypeAlias
 
 from holdfast.bench.metrics.recorder import Tally
-from holdfast.results.compare import Entry
-from holdfast.results.stored import Reading
+from holdfast.results.compare import Group
+from holdfast.results.stored import StoredRun
 
-_Read: TypeAlias = Callable[[Reading], float]
+_Read: TypeAlias = Callable[[StoredRun], float]
 
 # Methods that all others are held against, and what they do not do.
 BASELINES = {"frozen": "adapt", "bn": "learn"}
@@ -55,29 +55,29 @@ class Difference:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two entries over the domains that both have seen as far as each other."""
+    """Two groups over the domains that both have seen as far as each other."""
 
-    entry: Entry
-    other: Entry
+    group: Group
+    other: Group
     timed: bool = True
     """Whether their times can be compared."""
 
     @cached_property
     def domains(self) -> list[str]:
-        def images(one: Entry, name: str) -> set[float]:
-            return {reading.figure(f"images/{name}") for reading in one.readings}
+        def images(one: Group, name: str) -> set[float]:
+            return {stored.figure(f"images/{name}") for stored in one.runs}
 
-        both = [name for name in self.entry.domains if name in self.other.domains]
-        return [name for name in both if images(self.entry, name) == images(self.other, name)]
+        both = [name for name in self.group.domains if name in self.other.domains]
+        return [name for name in both if images(self.group, name) == images(self.other, name)]
 
     @property
     def is_whole(self) -> bool:
-        return self.entry.domains == self.domains and self.other.domains == self.domains
+        return self.group.domains == self.domains and self.other.domains == self.domains
 
     def accuracy(self) -> Difference:
         """In points, of the mean over domains."""
 
-        def mean(one: Reading) -> float:
+        def mean(one: StoredRun) -> float:
             found = [one.figure(f"accuracy/{name}") for name in self.domains]
             return statistics.fmean(found) if found else math.nan
 
@@ -92,7 +92,7 @@ class Pair:
     def calibration(self) -> Difference:
         """In points of the expected calibration error."""
 
-        def ece(one: Reading) -> float:
+        def ece(one: StoredRun) -> float:
             if self.is_whole:
                 return 100 * one.figure("ece_15")
             tallies = [_copy(one, name) for name in self.domains]
@@ -105,8 +105,8 @@ class Pair:
     def time(self) -> Difference:
         """In % of the other's time, of the median of a batch; unknown on different machines, and
         where other runs or programs disturbed it."""
-        steady = self.timed and self.entry.steady and self.other.steady
-        if not steady or _machine(self.entry) != _machine(self.other):
+        steady = self.timed and self.group.steady and self.other.steady
+        if not steady or _machine(self.group) != _machine(self.other):
             return Difference(math.nan, math.nan, 0)
         ours, theirs = self._by_seed(lambda one: one.figure("time_median"))
         whole = statistics.fmean(theirs.values()) / 100 if theirs else math.nan
@@ -114,13 +114,13 @@ class Pair:
             {seed: value / whole for seed, value in ours.items()},
             {seed: value / whole for seed, value in theirs.items()},
             # Runs come one after the other, so that the machine's moods differ between them.
-            least=100 * max(CLOCK, self.entry.unevenness, self.other.unevenness),
+            least=100 * max(CLOCK, self.group.unevenness, self.other.unevenness),
         )
 
     def _by_seed(self, figure: _Read) -> tuple[dict[str, float], dict[str, float]]:
         found = []
-        for one in (self.entry, self.other):
-            values = {f"{each.seed} {each.stream}": figure(each) for each in one.readings}
+        for one in (self.group, self.other):
+            values = {f"{each.seed} {each.stream}": figure(each) for each in one.runs}
             found.append({seed: value for seed, value in values.items() if math.isfinite(value)})
         return found[0], found[1]
 
@@ -141,14 +141,14 @@ def _difference(
     return Difference(value, math.hypot(*known) if known else math.nan, seeds, least)
 
 
-def _machine(entry: Entry) -> str:
-    first = entry.first
+def _machine(group: Group) -> str:
+    first = group.first
     return json.dumps([first.manifest.get("machine"), first.run.get("threads")], sort_keys=True)
 
 
-def _copy(reading: Reading, domain: str) -> Tally | None:
-    if reading.recorder is None or domain not in reading.recorder.domains:
+def _copy(stored: StoredRun, domain: str) -> Tally | None:
+    if stored.recorder is None or domain not in stored.recorder.domains:
         return None
-    copy = Tally(reading.recorder.classes)
-    copy += reading.recorder.domains[domain]
+    copy = Tally(stored.recorder.classes)
+    copy += stored.recorder.domains[domain]
     return copy

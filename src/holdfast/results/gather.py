@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from holdfast.results.stored import Reading, UnreadableError, printable, read
+from holdfast.results.stored import StoredRun, UnreadableError, printable, read
 from holdfast.util.progress import progress
 from holdfast.util.words import listed
 
@@ -38,27 +38,27 @@ def _note(path: Path, text: str) -> Note:
 class Gathered:
     """Runs in the order in which they were started."""
 
-    readings: tuple[Reading, ...]
+    runs: tuple[StoredRun, ...]
     notes: tuple[Note, ...]
 
     @property
     def finished(self) -> bool:
-        return bool(self.readings) and all(one.finished for one in self.readings)
+        return bool(self.runs) and all(one.finished for one in self.runs)
 
 
 @dataclass
 class Gatherer:
     """Reads runs, and again only those that have changed."""
 
-    _known: dict[Path, tuple[Signature, Reading | UnreadableError]] = field(default_factory=dict)
+    _known: dict[Path, tuple[Signature, StoredRun | UnreadableError]] = field(default_factory=dict)
 
     def gather(self, paths: Iterable[str | Path]) -> Gathered:
         found = _Found()
         for path in paths:
             found.look(Path(path))
-        readings: list[Reading] = []
+        runs: list[StoredRun] = []
         notes: list[Note] = []
-        with progress("Reading runs", len(found.runs)) as advance:
+        with progress("StoredRun runs", len(found.runs)) as advance:
             read_of = {}
             for folder in found.runs:
                 read_of[folder] = self._read(folder)
@@ -67,18 +67,18 @@ class Gatherer:
             if isinstance(what, UnreadableError):
                 notes.append(_note(folder, f"{what}: it is left out."))
                 continue
-            readings.append(what)
+            runs.append(what)
             notes += [_note(folder, text) for text in what.notes]
-        readings.sort(key=lambda one: (str(one.manifest.get("time_started", "")), one.path.name))
-        readings, doubles = _once(readings)
-        return Gathered(tuple(readings), (*notes, *doubles, *found.notes()))
+        runs.sort(key=lambda one: (str(one.manifest.get("time_started", "")), one.path.name))
+        runs, doubles = _once(runs)
+        return Gathered(tuple(runs), (*notes, *doubles, *found.notes()))
 
-    def _read(self, folder: Path) -> Reading | UnreadableError:
+    def _read(self, folder: Path) -> StoredRun | UnreadableError:
         signature = _signature(folder)
         before = self._known.get(folder)
         if before is not None and before[0] == signature:
             return before[1]
-        what: Reading | UnreadableError
+        what: StoredRun | UnreadableError
         try:
             what = read(folder)
         except UnreadableError as error:
@@ -163,11 +163,11 @@ def _is_run(path: Path) -> bool:
     return any(next(path.glob(mark), None) for mark in MARKS)
 
 
-def _once(readings: list[Reading]) -> tuple[list[Reading], list[Note]]:
+def _once(runs: list[StoredRun]) -> tuple[list[StoredRun], list[Note]]:
     """The same run in two folders counts once: it is no second seed."""
-    chosen: dict[str | Path, Reading] = {}
+    chosen: dict[str | Path, StoredRun] = {}
     notes = []
-    for one in readings:
+    for one in runs:
         fingerprint = one.manifest.get("fingerprint")
         key = fingerprint if fingerprint and isinstance(fingerprint, str) else one.path
         other = chosen.get(key)

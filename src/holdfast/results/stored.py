@@ -48,7 +48,7 @@ class UnreadableError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class StoredRun:
     """What could be read of a run, and in `notes` what could not."""
 
     path: Path
@@ -153,7 +153,7 @@ class Reading:
         return math.nan if value is None else float(value)
 
 
-def read(path: Path) -> Reading:
+def read(path: Path) -> StoredRun:
     """Read a run's folder, or raise `UnreadableError`."""
     folder = RunFolder(path)
     manifest = _manifest(folder)
@@ -204,7 +204,7 @@ def printable(text: str) -> str:
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
-def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
+def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> StoredRun:
     recorder = Recorder(manifest["classes"])
     rows: list[tuple[Any, ...]] = []
     notes: list[str] = []
@@ -230,7 +230,7 @@ def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> Reading:
         figures = with_steps(stored, manifest)
     elif stored and not _agree(figures, stored):
         notes.append("the figures in its manifest are not those of its rows, which are shown.")
-    return Reading(
+    return StoredRun(
         folder.path,
         manifest,
         figures,

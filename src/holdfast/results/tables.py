@@ -12,7 +12,7 @@ from holdfast.bench.sweep import CHOSEN
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.paper.published import PublishedRow
 from holdfast.results.acting import IDLE, MEANING
-from holdfast.results.compare import Comparison, Entry, over
+from holdfast.results.compare import Comparison, Group, over
 from holdfast.results.results import spread
 
 NONE = "–"
@@ -31,7 +31,7 @@ class Row:
     label: str
     cells: tuple[Cell, ...]
     method: str | None = None
-    """The entry that it is of."""
+    """The group that it is of."""
     published: bool = False
     badges: tuple[str, ...] = ()
     """What a reader has to know before believing it."""
@@ -82,13 +82,13 @@ class Table:
         ]
 
 
-def badges(entry: Entry) -> tuple[str, ...]:
-    found = [CHOSEN] if entry.chosen else []
-    if entry.idle:
-        found.append(f"{IDLE}: {entry.idle}")
-    if not entry.finished:
-        done = sum(one.done for one in entry.readings)
-        planned = sum(one.planned or one.done for one in entry.readings)
+def badges(group: Group) -> tuple[str, ...]:
+    found = [CHOSEN] if group.chosen else []
+    if group.idle:
+        found.append(f"{IDLE}: {group.idle}")
+    if not group.finished:
+        done = sum(one.done for one in group.runs)
+        planned = sum(one.planned or one.done for one in group.runs)
         found.append(f"{done:,} of {planned:,} batches so far")
     return tuple(found)
 
@@ -112,20 +112,20 @@ def accuracy_table(
     over_all = {key: Column(f"mean of {count}", full) for key, (count, full) in means.items()}
     columns = {**over_all, **by_domain} if means_first else {**by_domain, **over_all}
     keys = list(columns)
-    marks = {key: _marks(comparison.entries, key) for key in keys}
+    marks = {key: _marks(comparison.groups, key) for key in keys}
     rows = []
-    for entry in comparison.entries:
+    for group in comparison.groups:
         cells = (
-            Cell(_accuracy(entry, key, key in means), marks[key].get(entry.label, ""), title)
-            for key, title in ((key, _by_seed(entry, key)) for key in keys)
+            Cell(_accuracy(group, key, key in means), marks[key].get(group.label, ""), title)
+            for key, title in ((key, _by_seed(group, key)) for key in keys)
         )
-        rows.append(Row(entry.label, tuple(cells), entry.label, badges=badges(entry)))
-        theirs = (published or {}).get(entry.label)
+        rows.append(Row(group.label, tuple(cells), group.label, badges=badges(group)))
+        theirs = (published or {}).get(group.label)
         if theirs is not None:
-            rows.append(_published(entry, theirs, keys))
-    seeds = {len(one.readings) for one in comparison.entries}
+            rows.append(_published(group, theirs, keys))
+    seeds = {len(one.runs) for one in comparison.groups}
     many = max(seeds, default=1) > 1
-    means_over = f"means ± standard deviation over {over(comparison.entries)}"
+    means_over = f"means ± standard deviation over {over(comparison.groups)}"
     return Table(
         f"Accuracy by domain in %, {means_over if many else 'one seed'}",
         "method",
@@ -142,23 +142,23 @@ def _means(domains: Sequence[str]) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _accuracy(entry: Entry, key: str, with_spread: bool) -> str:
-    return spread(entry.mean(key), entry.std(key) if with_spread else math.nan)
+def _accuracy(group: Group, key: str, with_spread: bool) -> str:
+    return spread(group.mean(key), group.std(key) if with_spread else math.nan)
 
 
-def _by_seed(entry: Entry, key: str) -> str:
-    if len(entry.readings) < 2:
+def _by_seed(group: Group, key: str) -> str:
+    if len(group.runs) < 2:
         return ""
     return ", ".join(
-        f"{entry.which(one)}: {one.figure(key):.2f}"
-        for one in entry.readings
+        f"{group.which(one)}: {one.figure(key):.2f}"
+        for one in group.runs
         if not math.isnan(one.figure(key))
     )
 
 
-def _marks(entries: Sequence[Entry], key: str) -> dict[str, Literal["", "best", "second"]]:
+def _marks(groups: Sequence[Group], key: str) -> dict[str, Literal["", "best", "second"]]:
     """Best and second best as they are printed, of the methods that are through and acted."""
-    known_of = (one for one in entries if one.finished and not one.idle)
+    known_of = (one for one in groups if one.finished and not one.idle)
     scores = {one.label: round(one.mean(key), 2) for one in known_of}
     known = sorted({one for one in scores.values() if not math.isnan(one)}, reverse=True)
     if len(known) < 2:
@@ -167,7 +167,7 @@ def _marks(entries: Sequence[Entry], key: str) -> dict[str, Literal["", "best", 
     return {label: ranks[score] for label, score in scores.items() if score in ranks}
 
 
-def _published(entry: Entry, theirs: PublishedRow, keys: Sequence[str]) -> Row:
+def _published(group: Group, theirs: PublishedRow, keys: Sequence[str]) -> Row:
     values = {f"accuracy/{name}": value for name, value in theirs.by_domain.items()}
     corrupted = [value for name, value in theirs.by_domain.items() if name != CLEAN]
     values["mean_accuracy"] = theirs.mean
@@ -177,7 +177,7 @@ def _published(entry: Entry, theirs: PublishedRow, keys: Sequence[str]) -> Row:
     for key in keys:
         std = theirs.std if key == "mean_accuracy" and theirs.std is not None else math.nan
         cells.append(Cell(spread(values.get(key, math.nan), std)))
-    return Row(f"{theirs.label}, published", tuple(cells), entry.label, published=True)
+    return Row(f"{theirs.label}, published", tuple(cells), group.label, published=True)
 
 
 # All else that is one number a method.
@@ -228,18 +228,18 @@ def figures_table(comparison: Comparison) -> Table:
     shown = [one for one in _FIGURES if _is_told(comparison, one.name)]
     rows = [
         Row(
-            entry.label,
+            group.label,
             (
-                Cell(str(len(entry.readings))),
-                *(_figure(entry, one) for one in shown),
-                Cell(_collapse(entry)),
+                Cell(str(len(group.runs))),
+                *(_figure(group, one) for one in shown),
+                Cell(_collapse(group)),
             ),
-            entry.label,
-            badges=badges(entry),
+            group.label,
+            badges=badges(group),
         )
-        for entry in comparison.entries
+        for group in comparison.groups
     ]
-    repeats = over(comparison.entries)
+    repeats = over(comparison.groups)
     return Table(
         f"Figures of each method, means ± standard deviation over {repeats}",
         "method",
@@ -253,34 +253,34 @@ def figures_table(comparison: Comparison) -> Table:
 
 
 def _is_told(comparison: Comparison, figure: str) -> bool:
-    values = [value for one in comparison.entries for value in one.values(figure)]
+    values = [value for one in comparison.groups for value in one.values(figure)]
     return any(values) if figure in _RARE else bool(values)
 
 
-def _figure(entry: Entry, one: _Figure) -> Cell:
-    std = entry.std(one.name) if one.spread else math.nan
-    return Cell(spread(one.scale * entry.mean(one.name), one.scale * std, one.digits))
+def _figure(group: Group, one: _Figure) -> Cell:
+    std = group.std(one.name) if one.spread else math.nan
+    return Cell(spread(one.scale * group.mean(one.name), one.scale * std, one.digits))
 
 
-def _collapse(entry: Entry) -> str:
-    found = entry.values("collapse")
+def _collapse(group: Group) -> str:
+    found = group.values("collapse")
     return f"batch {min(found):.0f}" if found else NONE
 
 
 def idle_note(comparison: Comparison) -> str:
     """What is meant where a row says that its method hardly acted; empty where none does."""
-    if not any(one.idle for one in comparison.entries):
+    if not any(one.idle for one in comparison.groups):
         return ""
     return f"{IDLE[0].upper()}{IDLE[1:]}: {MEANING}."
 
 
 def alarm_lines(comparison: Comparison) -> Iterator[str]:
     """A sentence for each method that collapsed."""
-    for entry in comparison.entries:
-        found = [one for one in entry.readings if not math.isnan(one.figure("collapse"))]
+    for group in comparison.groups:
+        found = [one for one in group.runs if not math.isnan(one.figure("collapse"))]
         if found:
-            at = ", ".join(f"{one.figure('collapse'):.0f} ({entry.which(one)})" for one in found)
+            at = ", ".join(f"{one.figure('collapse'):.0f} ({group.which(one)})" for one in found)
             yield (
-                f"{entry.label}: predictions fell into a few classes at batch {at}; "
-                f"{len(found)} of {len(entry.readings)} runs."
+                f"{group.label}: predictions fell into a few classes at batch {at}; "
+                f"{len(found)} of {len(group.runs)} runs."
             )
