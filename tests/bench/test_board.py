@@ -23,7 +23,7 @@ STREAM = "continual(order='fog,original',clean=false)"
 @pytest.fixture(scope="module")
 def runs():
     some = {"stream": STREAM, "limit": 64, "batch": 32}
-    return [Run(method, seed=seed, **some) for method in ("frozen", "bn") for seed in (0, 1)]
+    return [Run.of(method, seed=seed, **some) for method in ("frozen", "bn") for seed in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_lines_where_there_is_no_terminal(runs, folders, materials, tmp_path):
 
 
 def test_lines_tell_runs_apart(materials, tmp_path):
-    some = [Run("bn", stream=STREAM, limit=16, batch=batch) for batch in (8, 16)]
+    some = [Run.of("bn", stream=STREAM, limit=16, batch=batch) for batch in (8, 16)]
     lines, _ = watched(some, materials, tmp_path, force_terminal=False)
     assert [line.partition(": ")[0] for line in lines.splitlines()] == (
         ["bn, batch 8 seed 0"] * 3 + ["bn, batch 16 seed 0"] * 3
@@ -90,7 +90,7 @@ def test_a_table_on_a_terminal(runs, folders, materials, tmp_path):
 
 
 def test_runs_are_told_apart_by_what_they_differ_in():
-    runs = [Run("eata", batch=batch, seed=seed) for batch in (16, 64) for seed in (0, 1)]
+    runs = [Run.of("eata", batch=batch, seed=seed) for batch in (16, 64) for seed in (0, 1)]
     assert apart(runs) == ["eata, batch 16"] * 2 + ["eata, batch 64"] * 2
     assert apart(runs[:2]) == ["eata", "eata"]
 
@@ -105,7 +105,7 @@ def test_results_are_means_over_seeds(folders):
     assert bn.std("mean_accuracy") == pytest.approx(spread_)
     alone = group(folders[:1])[0]
     assert math.isnan(alone.std("mean_accuracy"))
-    assert alone.run == Run("frozen", stream=STREAM, limit=64, batch=32)
+    assert alone.run == Run.of("frozen", stream=STREAM, limit=64, batch=32)
 
 
 def test_a_run_that_is_given_twice_counts_once(folders):
@@ -137,8 +137,8 @@ def test_a_method_that_hardly_acted_is_marked_and_not_in_bold(tmp_path):
     made = {"bn": (50.0, None), "eata": (60.0, (1, 128)), "tent": (55.0, (128, 128))}
     folders = []
     for method, (accuracy, steps) in made.items():
-        run = Run(method)
-        by_domain = dict.fromkeys(run.laid_out.domains(), accuracy)
+        run = Run.of(method)
+        by_domain = dict.fromkeys(run.resolved_stream.domains(), accuracy)
         folders.append(fake(tmp_path / method, run, by_domain, images=10, steps=steps))
     _, domains, figures, note = results_blocks(folders)
     assert note.startswith("‡ hardly acted (eata: 1 step of 128): took fewer than 5 % of")
@@ -155,8 +155,10 @@ def test_tables_break_no_number_and_names_after_punctuation_only(tmp_path, width
     folders = []
     for method in ("frozen", "eata+debias", LONG):
         for seed in (0, 1):
-            run = Run(method, seed=seed)
-            accuracy = {name: 40.0 + seed + k for k, name in enumerate(run.laid_out.domains())}
+            run = Run.of(method, seed=seed)
+            accuracy = {
+                name: 40.0 + seed + k for k, name in enumerate(run.resolved_stream.domains())
+            }
             folders.append(fake(tmp_path / f"{method} {seed}", run, accuracy, images=10))
     blocks = results_blocks(folders)
     file = io.StringIO()
@@ -183,8 +185,8 @@ def test_names_break_after_punctuation():
 
 
 def test_where_no_clean_images_are_one_mean_says_all(tmp_path):
-    run = Run("bn", stream="continual(clean=false)")
-    accuracy = dict.fromkeys(run.laid_out.domains(), 40.0)
+    run = Run.of("bn", stream="continual(clean=false)")
+    accuracy = dict.fromkeys(run.resolved_stream.domains(), 40.0)
     results = group([fake(tmp_path / "it", run, accuracy, images=10)])
     assert len(accuracy) == 15
     assert [name for name in figures_sheet(results).header if "mean" in name] == ["mean of 15"]

@@ -1,6 +1,5 @@
 """Finished runs that were never run, with accuracies of one's choice."""
 
-from dataclasses import asdict
 from statistics import fmean
 
 from holdfast.bench.store import RunFolder, write_json
@@ -22,11 +21,11 @@ def fake(path, run, accuracy, *, images, hashes=HASHES, steps=None):
         taken, due = steps
         figures |= {"steps": taken, "steps_due": due, "step_rate": taken / due}
     manifest = {
-        "run": asdict(run),
+        "run": run.flat,
         "title": run.title,
         "method": str(run.composition),
-        "stream": str(run.laid_out),
-        "order": list(run.laid_out.domains()),
+        "stream": str(run.resolved_stream),
+        "order": list(run.resolved_stream.domains()),
         "images": images * len(accuracy),
         "classes": 100,
         "hashes": hashes,

@@ -158,7 +158,7 @@ def fake_paper_run(path, method, accuracy=None, **of_run):
     """As the paper's protocol has it, at the paper's numbers unless told otherwise."""
     given = {"data": "cifar100-c", "preset": "cifar100-c", "model": "resnext29:w.pt", **of_run}
     row = PAPER.row(method)
-    make_without_rows(path, Run(method, **given), accuracy or row.by_domain, images=10_000)
+    make_without_rows(path, Run.of(method, **given), accuracy or row.by_domain, images=10_000)
     return row
 
 

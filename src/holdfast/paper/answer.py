@@ -33,17 +33,17 @@ from holdfast.results.results import Result
 from holdfast.util.words import listed
 
 if TYPE_CHECKING:
-    from holdfast.cli.run import Setup
+    from holdfast.cli.options import GivenOptions
 
 
 # Runs.
 
 
 def plans(
-    experiment: Experiment, setup: Setup, preset: str | None = None
+    experiment: Experiment, setup: GivenOptions, preset: str | None = None
 ) -> list[tuple[Line, Run]]:
     """Every run of an experiment, beside the line that it is for."""
-    if setup.batch is not None and any(line.batch for line in experiment.lines):
+    if "batch" in setup.given and any(line.batch for line in experiment.lines):
         raise ValueError(f"{experiment.id} is about the batch size: leave out --batch.")
     found = [
         (line, _plan(experiment, setup, preset, line, stream, seed))
@@ -61,10 +61,16 @@ def plans(
 
 
 def _plan(
-    experiment: Experiment, setup: Setup, preset: str | None, line: Line, stream: str, seed: int
+    experiment: Experiment,
+    setup: GivenOptions,
+    preset: str | None,
+    line: Line,
+    stream: str,
+    seed: int,
 ) -> Run:
     if preset is None:
-        preset = setup.data if setup.data and setup.data in PRESETS else experiment.benchmark.preset
+        data = setup.given.get("data")
+        preset = data if data in PRESETS else experiment.benchmark.preset
     given = {"preset": preset, "stream": stream, "analysis": experiment.analysis}
     batch = {} if line.batch is None else {"batch": line.batch}
     return setup.plan(_shortest(line.method, preset), seed, **given, **batch)
@@ -297,13 +303,13 @@ def _facts(experiment: Experiment, runs: Sequence[Finished]) -> dict[str, str]:
     def all_of(values: Iterable[object]) -> str:
         return listed(dict.fromkeys(map(str, values)), 99)
 
-    batches = [one.run.laid_out.batch for one in runs]
-    windows = [one.run.sight for one in runs]
+    batches = [one.run.resolved_stream.batch for one in runs]
+    windows = [one.run.effective_window for one in runs]
     return {
-        "data": all_of(one.run.data for one in runs),
+        "data": all_of(one.run.data.name for one in runs),
         "model": all_of(model_name(one.run) for one in runs),
         "preset": all_of(one.run.preset for one in runs),
-        "severity": all_of(one.run.severity for one in runs),
+        "severity": all_of(one.run.data.severity for one in runs),
         "images a domain": all_of(
             round(one.manifest["images"] / len(one.manifest["order"])) for one in runs
         ),
@@ -312,7 +318,8 @@ def _facts(experiment: Experiment, runs: Sequence[Finished]) -> dict[str, str]:
         "orders": f"{experiment.orders} random ones" if experiment.orders else "the paper's",
         "seeds": all_of(one.run.seed for one in runs),
         "machine": all_of(
-            f"{one.manifest['machine']['processor']}, {one.run.device}, threads {one.run.threads}"
+            f"{one.manifest['machine']['processor']}, {one.run.machine.device}, "
+            f"threads {one.run.machine.threads}"
             for one in runs
         ),
     }

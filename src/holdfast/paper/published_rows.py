@@ -35,7 +35,7 @@ def _beside(comparison: Comparison) -> Beside:
         return Beside("None of these runs can stand beside published numbers.")
     if not known:
         return Beside("No run is finished, so none stands beside published numbers.")
-    data = known[0].run.data
+    data = known[0].run.data.name
     tables = [one for one in _tables() if one.benchmark.data == data]
     if not tables:
         return Beside(f"The paper has no numbers on {brief(data)}, so none stand beside these.")
@@ -89,9 +89,9 @@ def _finished(group: Group) -> list[Finished]:
             manifest = one.manifest
             known = (
                 stored.finished
-                and bool(one.run.laid_out)
-                and isinstance(one.run.data, str)
-                and isinstance(one.run.model, str | None)
+                and bool(one.run.resolved_stream)
+                and isinstance(one.run.data.name, str)
+                and isinstance(one.run.model.name, str | None)
                 and isinstance(manifest["images"], int)
                 and {"data", "model"} <= set(manifest["hashes"])
                 and bool(list(manifest["order"]))

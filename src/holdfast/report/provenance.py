@@ -7,22 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.report.markup import escape, named, pairs, scrolled
-from holdfast.results.compare import Comparison, Group
+from holdfast.results.compare import FACTS, Comparison, Group
 from holdfast.results.gather import Note
 from holdfast.results.stored import StoredRun
 from holdfast.util.words import listed
-
-FACTS = (
-    "data",
-    "model",
-    "preset",
-    "severity",
-    "window",
-    "intruders",
-    "precision",
-    "device",
-    "threads",
-)
 
 
 def how(comparison: Comparison, places: Mapping[str, int], prefix: str) -> str:
@@ -50,7 +38,7 @@ def _facts(runs: Iterable[StoredRun]) -> dict[str, str]:
     def all_of(values: Iterable[object]) -> str:
         return listed(dict.fromkeys(str(value) for value in values if value not in (None, "")), 6)
 
-    found = {name: all_of(one.run.get(name) for one in known) for name in FACTS}
+    found = {title: all_of(one.run.get(flag) for one in known) for title, flag in FACTS.items()}
     found |= {
         "stream": all_of(one.stream for one in known),
         "images a batch": all_of(one.batch_size for one in known),

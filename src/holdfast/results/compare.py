@@ -14,26 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench.options import ASIDE, IMAGES
+from holdfast.bench.options import FACTS as FACTS
 from holdfast.bench.sweep import CHOSEN
 from holdfast.results.acting import IDLE, hardly_acts, steps_taken
 from holdfast.results.stored import StoredRun
 
-# Which images come, and in which order; another draw of a random order is another seed.
-IMAGES = (
-    "data",
-    "model",
-    "mean",
-    "std",
-    "severity",
-    "images",
-    "classes",
-    "intruders",
-    "frost",
-    "head",
-)
-# What decides no number, and what is compared by other means.
-ASIDE = {"root", "workers", "tags", "analysis", "seed", "method", "stream"}
-ASIDE |= {"batch", "limit", "domains"}
 _REPEATED = re.compile(r"\b(?:batch|order_seed)=\d+,?")
 # One batch in twenty that takes this many times the median tells of other programs at work.
 STEADY = 1.5

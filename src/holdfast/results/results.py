@@ -7,14 +7,15 @@ import math
 import statistics
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.bench.code import code_hashes
 from holdfast.bench.metrics.recorder import Figures
-from holdfast.bench.plan import ELSEWHERE, Run
+from holdfast.bench.options import NOT_IN_FINGERPRINT, OPTIONS, nested
+from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
 from holdfast.recipes.compose import find_loaded, parse
 from holdfast.results.acting import MARK, hardly_acts, steps_taken, with_steps
@@ -85,14 +86,14 @@ class Result:
 
 def read_run(manifest: dict[str, Any]) -> Run:
     """The run that a manifest is of."""
-    known = {one.name for one in fields(Run)}
-    given = {name: value for name, value in manifest["run"].items() if name in known}
+    told = manifest["run"]
+    given = {name: value for name, value in told.items() if name in OPTIONS}
     # To read a manifest runs no code that it names: the methods are there before the run, which
     # would load them from where they stood.
     run = object.__new__(Run)
     find = partial(find_loaded, hashes=manifest.get("hashes") or {})
-    vars(run)["methods"] = parse(given["method"], find)
-    Run.__init__(run, **{**given, "tags": tuple(given.get("tags", ()))})
+    vars(run)["methods"] = parse(told["method"], find)
+    Run.__init__(run, told["method"], tags=tuple(told.get("tags", ())), **nested(given))
     return run
 
 
@@ -113,15 +114,15 @@ def of_other_code(runs: Iterable[Run], out: Path) -> list[RunFolder]:
 
 def _same_but_code(run: Run, manifest: dict[str, Any]) -> bool:
     """Whether a manifest is of this run, as far as names tell."""
-    given, there = asdict(run), manifest.get("run")
-    names = given.keys() - {*ELSEWHERE, "method", "stream", "window"}
+    given, there = run.flat, manifest.get("run")
+    names = given.keys() - {*NOT_IN_FINGERPRINT, "method", "stream", "window"}
     return (
         isinstance(there, dict)
         and isinstance(manifest.get("hashes"), dict)
         and isinstance(classes := manifest.get("classes"), int)
         and all(there.get(name, given[name]) == given[name] for name in names)
         and manifest.get("method") == run.composition.for_classes(classes).plain
-        and manifest.get("stream") == str(run.laid_out)
+        and manifest.get("stream") == str(run.resolved_stream)
     )
 
 
@@ -130,7 +131,11 @@ def group(folders: Iterable[RunFolder]) -> list[Result]:
     found: dict[str, list[RunFolder]] = {}
     for folder in {folder.path: folder for folder in folders}.values():
         manifest = folder.manifest
-        given = {name: v for name, v in manifest["run"].items() if name not in (*ELSEWHERE, "seed")}
+        given = {
+            name: v
+            for name, v in manifest["run"].items()
+            if name not in (*NOT_IN_FINGERPRINT, "seed")
+        }
         resolved = {name: manifest[name] for name in ("method", "stream")}
         same = {**given, **resolved, **manifest["hashes"]}
         found.setdefault(json.dumps(same, sort_keys=True), []).append(folder)

@@ -109,11 +109,11 @@ def _heading(results: Sequence[Result]) -> str:
     run, manifest = results[0].run, results[0].manifests[0]
     count = len(results[0].seeds)
     said = [
-        Path(run.data).name,
-        Path(run.model.split(":")[-1]).name if run.model else "",
+        Path(run.data.name).name,
+        Path(run.model.name.split(":")[-1]).name if run.model.name else "",
         str(manifest["stream"]),
         f"{manifest['images']} images",
-        f"window {run.sight}" if run.sight else "",
+        f"window {run.effective_window}" if run.effective_window else "",
         f"preset {run.preset}" if run.preset else "",
         f"{count} seed{'s' if count > 1 else ''}",
     ]
