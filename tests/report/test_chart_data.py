@@ -10,7 +10,7 @@ from made import make_run
 from holdfast.paper.measures import MEASURES, Finished
 from holdfast.report import chart_data as tidy
 from holdfast.report.sweeps import sweeps
-from holdfast.results.compare import compare
+from holdfast.results.comparison import compare
 from holdfast.results.gather import gather
 
 

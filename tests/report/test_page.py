@@ -5,10 +5,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from holdfast.report.metrics import sections
 from made import HOSTILE, make_run
 
 from holdfast.report.charts import Charts
-from holdfast.report.figures import sections
 from holdfast.report.markup import as_json
 from holdfast.report.page import Report, page
 from holdfast.report.palette import look
@@ -97,7 +97,7 @@ def test_numbers_of_the_charts_are_those_of_the_store(html, report):
     for row, method in enumerate(table["method"]):
         if method == place:
             domain = table["domain"][row]
-            stored = [one.manifest["figures"][f"bias/{domain}"] for one in group.runs]
+            stored = [one.manifest.metrics[f"bias/{domain}"] for one in group.runs]
             assert table["bias"][row] == pytest.approx(100 * sum(stored) / 2, rel=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_charts_are_what_vega_lite_knows(report):
 
 
 def test_charts_ask_for_no_data_but_their_own(report):
-    for figure in (one for part in report.sections()[0] for one in part.figures):
+    for figure in (one for part in report.sections()[0] for one in part.metrics):
         asked = {layer["data"].get("name") for layer in figure.spec["layer"] if "data" in layer}
         assert asked - {None} <= set(figure.tables), figure.id
 
@@ -197,8 +197,8 @@ def test_a_chart_of_learning_rates_says_that_labels_tell_which_is_best(tmp_path)
 
 def test_how_it_was_run_is_there(html, report):
     stored = report.gathered.runs[0]
-    assert stored.manifest["hashes"]["data"] in html
-    assert stored.manifest["fingerprint"][:16] in html
+    assert stored.manifest.hashes["data"] in html
+    assert stored.manifest.fingerprint[:16] in html
     assert "holdfast run --method &#x27;eata+debias&#x27;" in html
 
 
@@ -236,7 +236,7 @@ def test_several_comparisons_have_parts_of_their_own(tmp_path):
 
 def stream_caption(path):
     report = Report(gather(path))
-    (one,) = (one for part in report.sections()[0] for one in part.figures if one.id == "stream")
+    (one,) = (one for part in report.sections()[0] for one in part.metrics if one.id == "stream")
     return one.caption
 
 
