@@ -11,7 +11,7 @@ from holdfast.report.charts import Charts
 from holdfast.report.figures import sections
 from holdfast.report.markup import as_json
 from holdfast.report.page import Report, page
-from holdfast.report.palette import look
+from holdfast.report.palette import style
 from holdfast.results.gather import gather
 
 
@@ -199,7 +199,7 @@ def test_how_it_was_run_is_there(html, report):
     stored = report.gathered.runs[0]
     assert stored.manifest["hashes"]["data"] in html
     assert stored.manifest["fingerprint"][:16] in html
-    assert "holdfast run --method &#x27;eata+debias&#x27;" in html
+    assert "holdfast run --method &#39;eata+debias&#39;" in html
 
 
 def test_what_cannot_be_read_is_told_on_the_page(html):
@@ -216,10 +216,10 @@ def test_a_method_looks_the_same_on_a_page_with_fewer(runs, report, tmp_path):
     assert report.labels[: len(fewer.labels)] == fewer.labels == ("frozen", "eata")
 
 
-def test_looks_are_all_different():
-    looks = [look(place) for place in range(28)]
-    assert len({(one.colour, one.dash) for one in looks}) == 28
-    assert all(one.dash == (1, 0) for one in looks[:7])
+def test_styles_are_all_different():
+    styles = [style(place) for place in range(28)]
+    assert len({(one.colour, one.dash) for one in styles}) == 28
+    assert all(one.dash == (1, 0) for one in styles[:7])
 
 
 def test_several_comparisons_have_parts_of_their_own(tmp_path):

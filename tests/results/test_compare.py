@@ -6,7 +6,7 @@ import pytest
 from made import HASHES, make_run
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.paper.published_rows import beside
+from holdfast.paper.published_rows import published_rows
 from holdfast.report.page import Report, page
 from holdfast.report.texts import markdown
 from holdfast.results.compare import canonical, compare, split
@@ -107,8 +107,8 @@ def test_what_different_code_made_is_no_second_seed_and_is_told(tmp_path):
     labels = {group.label for group in comparison.groups}
     assert labels == {"eata · code aaaaaaaa", "eata · code bbbbbbbb", "eata · code unknown"}
     assert "3 versions of the code made, one of them unknown, are compared" in comparison.caveat
-    assert comparison.caveat in beside(comparison).note
-    shown = page(Report(gather(tmp_path)))
+    assert comparison.caveat in published_rows(comparison).note
+    shown = page(Report(gather(tmp_path), published_rows))
     assert shown.count("versions of the code") >= 2 and "a" * 64 in shown
     assert comparison.caveat in markdown(Report(gather(tmp_path)))
 

@@ -7,7 +7,7 @@ from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN
 from holdfast.paper.published import published
-from holdfast.paper.published_rows import beside
+from holdfast.paper.published_rows import published_rows
 from holdfast.results.compare import compare
 from holdfast.results.gather import gather
 from holdfast.results.tables import accuracy_table, alarm_lines, figures_table, idle_note
@@ -166,7 +166,7 @@ def test_published_numbers_stand_beside_where_all_is_the_papers(tmp_path):
     fake_paper_run(tmp_path, "frozen")
     row = fake_paper_run(tmp_path, "eata")
     one = comparison(tmp_path)
-    found = beside(one)
+    found = published_rows(one)
     assert "the model that never adapts scores what the paper says" in found.note
     table = accuracy_table(one, found.rows)
     assert [line.published for line in table.rows] == [False, True, False, True]
@@ -181,7 +181,7 @@ def test_a_control_of_other_code_does_not_stand_for_these_runs(tmp_path):
         (path,) = (tmp_path / code).glob(f"{method}*")
         hashes = RunFolder(path).manifest["hashes"] | {"code": code}
         retell(RunFolder(path), hashes=hashes, fingerprint=f"{method} {code}")
-    found = beside(comparison(tmp_path))
+    found = published_rows(comparison(tmp_path))
     assert set(found.rows) == {"frozen · code a", "frozen · code b", "eata"}
     assert "runs were made by different code" in found.note
 
@@ -189,25 +189,25 @@ def test_a_control_of_other_code_does_not_stand_for_these_runs(tmp_path):
 def test_published_numbers_stay_away_from_other_images(tmp_path):
     row = fake_paper_run(tmp_path, "frozen")
     fake_paper_run(tmp_path, "eata", severity=5, limit=100)
-    found = beside(compare(gather(tmp_path).runs)[0])
+    found = published_rows(compare(gather(tmp_path).runs)[0])
     other = {name: value + 1 for name, value in row.by_domain.items()}
     fake_paper_run(tmp_path / "other", "frozen", accuracy=other)
     fake_paper_run(tmp_path / "other", "tent")
-    off = beside(comparison(tmp_path / "other"))
+    off = published_rows(comparison(tmp_path / "other"))
     assert off.rows == {} and "not the paper's" in off.note
     assert "eata" not in found.rows
 
 
 def test_data_that_the_paper_does_not_have(tmp_path):
     make_run(tmp_path)
-    assert beside(comparison(tmp_path)).note == (
+    assert published_rows(comparison(tmp_path)).note == (
         "The paper has no numbers on glyphs-c, so none stand beside these."
     )
 
 
 def test_a_foreign_run_is_beside_nothing(tmp_path):
     make_run(tmp_path, manifest={"run": {"data": "cifar100-c", "method": "nonsense("}})
-    assert beside(comparison(tmp_path)).rows == {}
+    assert published_rows(comparison(tmp_path)).rows == {}
 
 
 @pytest.mark.parametrize("what", ["accuracy", "figures"])

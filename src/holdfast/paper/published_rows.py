@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from holdfast.bench.store import RunFolder
 from holdfast.paper.comparable import CONTROL, code_of, differences, published_row
@@ -12,33 +12,28 @@ from holdfast.paper.measures import Finished
 from holdfast.paper.published import Benchmark, PublishedRow, PublishedTable
 from holdfast.recipes.compose import compose
 from holdfast.results.compare import Comparison, Group, brief
+from holdfast.results.published_rows import PublishedRows
 from holdfast.util.words import enumerated
 
 
-@dataclass(frozen=True)
-class Beside:
-    """Rows of the paper's tables by group, and a sentence on whether and why not."""
-
-    note: str
-    rows: Mapping[str, PublishedRow] = field(default_factory=dict)
-
-
-def beside(comparison: Comparison) -> Beside:
-    found = _beside(comparison)
+def published_rows(comparison: Comparison) -> PublishedRows:
+    found = _published_rows(comparison)
     return replace(found, note=f"{found.note} {comparison.caveat}".strip())
 
 
-def _beside(comparison: Comparison) -> Beside:
+def _published_rows(comparison: Comparison) -> PublishedRows:
     runs = {one.label: _finished(one) for one in comparison.groups}
     known = [one for each in runs.values() for one in each]
     if not known and any(one.finished for one in comparison.runs):
-        return Beside("None of these runs can stand beside published numbers.")
+        return PublishedRows("None of these runs can stand beside published numbers.")
     if not known:
-        return Beside("No run is finished, so none stands beside published numbers.")
+        return PublishedRows("No run is finished, so none stands beside published numbers.")
     data = known[0].run.data
     tables = [one for one in _tables() if one.benchmark.data == data]
     if not tables:
-        return Beside(f"The paper has no numbers on {brief(data)}, so none stand beside these.")
+        return PublishedRows(
+            f"The paper has no numbers on {brief(data)}, so none stand beside these."
+        )
     tried = [_try(table, runs) for table in tables]
     return max(tried, key=lambda one: len(one.rows))
 
@@ -52,7 +47,7 @@ def _tables() -> Iterable[Experiment]:
     return found.values()
 
 
-def _try(experiment: Experiment, runs: Mapping[str, list[Finished]]) -> Beside:
+def _try(experiment: Experiment, runs: Mapping[str, list[Finished]]) -> PublishedRows:
     frozen = compose(CONTROL.method, preset=experiment.benchmark.preset)
     controls = [one for each in runs.values() for one in each if one.run.composition == frozen]
     rows: dict[str, PublishedRow] = {}
@@ -68,15 +63,15 @@ def _try(experiment: Experiment, runs: Mapping[str, list[Finished]]) -> Beside:
             rows[label] = row
     if rows:
         rest = f" For the others: {enumerated(list(reasons)[:4])}." if reasons else ""
-        return Beside(
+        return PublishedRows(
             f"Published numbers are the paper's ({experiment.where}): data, model and protocol "
             f"are the same, and the model that never adapts scores what the paper says.{rest}",
             rows,
         )
     if reasons:
         why = enumerated(list(reasons)[:4])
-        return Beside(f"Not comparable with the paper's {experiment.where}: {why}.")
-    return Beside(f"The paper's {experiment.where} has none of these methods.")
+        return PublishedRows(f"Not comparable with the paper's {experiment.where}: {why}.")
+    return PublishedRows(f"The paper's {experiment.where} has none of these methods.")
 
 
 def _finished(group: Group) -> list[Finished]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import altair as alt
 
-from holdfast.report import chart_data as tidy
+from holdfast.report import chart_data
 from holdfast.report.charts import Charts
 from holdfast.report.figure import Figure
 from holdfast.report.marks import along, tips
@@ -30,7 +30,7 @@ _GEOMETRY = {
 
 def feature_figures(comparison: Comparison, charts: Charts, prefix: str) -> Iterator[Figure]:
     """Of the runs that were made with an analysis."""
-    table = tidy.geometry(comparison)
+    table = chart_data.geometry(comparison)
     if table.is_empty():
         return
     order = table["domain"].unique(maintain_order=True).to_list()

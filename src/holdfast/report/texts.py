@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from holdfast.paper.published_rows import beside
 from holdfast.report.finding import finding, others
 from holdfast.report.page import Report
 from holdfast.results.compare import Comparison
@@ -26,7 +25,7 @@ def markdown(report: Report) -> str:
     first, *rest = report.sentences
     parts = [f"# {_plain(first)}", *([_plain(" ".join(rest))] if rest else [])]
     for one in report.comparisons:
-        published = beside(one)
+        published = report.published(one)
         parts.append(f"## {_plain(one.title)}")
         said = [finding(one), *others(one)]
         parts += [_plain(text) for text in said if text != report.headline]
@@ -101,12 +100,14 @@ def latex(report: Report) -> str:
         f"% {_one_line(report.headline)}\n"
     )
     return head + "\n".join(
-        text for place, one in enumerate(report.comparisons) for text in _latex_part(one, place)
+        text
+        for place, one in enumerate(report.comparisons)
+        for text in _latex_part(report, one, place)
     )
 
 
-def _latex_part(one: Comparison, place: int) -> Iterator[str]:
-    accuracy, note = accuracy_table(one, beside(one).rows), idle_note(one)
+def _latex_part(report: Report, one: Comparison, place: int) -> Iterator[str]:
+    accuracy, note = accuracy_table(one, report.published(one).rows), idle_note(one)
     yield _latex_table(accuracy, one.title, note, f"accuracy-{place}", rotated=True)
     yield _latex_table(figures_table(one), one.title, note, f"figures-{place}", rotated=False)
 
