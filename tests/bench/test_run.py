@@ -127,8 +127,8 @@ def test_a_run_that_is_reused_gets_the_tags_it_lacks(materials, tmp_path):
     (chosen,) = [p.run for p in expand(swept) if p.at["lr"] == "0.001"]
     folder = perform(chosen, materials, tmp_path, watcher=Killer(0))
     after = folder.manifest
-    assert after["run"].pop("tags") == [SWEPT, CHOSEN]
-    assert before["run"].pop("tags") == []
+    assert after.run.pop("tags") == [SWEPT, CHOSEN]
+    assert before.run.pop("tags") == []
     assert after == before
     # With nothing new, the file is left alone.
     stamp = (folder.path / "manifest.json").stat()

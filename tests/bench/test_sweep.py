@@ -254,8 +254,9 @@ def test_a_sweep_from_end_to_end(tmp_path, capsys):
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0] == "2 runs" and lines[-1] == f"Runs: {tmp_path}"
-    assert lines[1].split()[:3] == ["method", "tent.lr", "seeds"]
-    assert [one.split()[:3] for one in lines[2:-1]] == [
+    at = lines.index("Means ± standard deviation over seeds")
+    assert lines[at + 1].split()[:3] == ["method", "tent.lr", "seeds"]
+    assert [line.split()[:3] for line in lines[at + 2 : -1]] == [
         ["tent", "0.001", "1"],
         ["tent", "1.0", "1"],
     ]

@@ -5,13 +5,13 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from holdfast.report.metrics import sections
 from made import HOSTILE, make_run
 
 from holdfast.report.charts import Charts
+from holdfast.report.figures import sections
 from holdfast.report.markup import as_json
 from holdfast.report.page import Report, page
-from holdfast.report.palette import look
+from holdfast.report.palette import style
 from holdfast.results.gather import gather
 
 
@@ -80,9 +80,7 @@ def test_numbers_of_the_tables_are_those_of_the_store(html, report):
         # After the name, two means.
         for place, domain in enumerate(comparison.domains, 3):
             stored = [
-                folder["figures"][f"accuracy/{domain}"]
-                for folder in (one.manifest for one in group.runs)
-                if "figures" in folder
+                run.manifest.metrics[f"accuracy/{domain}"] for run in group.runs if run.finished
             ]
             if stored:
                 assert row[place].split()[0] == f"{sum(stored) / len(stored):.2f}"
@@ -129,7 +127,7 @@ def test_charts_are_what_vega_lite_knows(report):
 
 
 def test_charts_ask_for_no_data_but_their_own(report):
-    for figure in (one for part in report.sections()[0] for one in part.metrics):
+    for figure in (one for part in report.sections()[0] for one in part.figures):
         asked = {layer["data"].get("name") for layer in figure.spec["layer"] if "data" in layer}
         assert asked - {None} <= set(figure.tables), figure.id
 
@@ -199,7 +197,7 @@ def test_how_it_was_run_is_there(html, report):
     stored = report.gathered.runs[0]
     assert stored.manifest.hashes["data"] in html
     assert stored.manifest.fingerprint[:16] in html
-    assert "holdfast run --method &#x27;eata+debias&#x27;" in html
+    assert "holdfast run --method &#39;eata+debias&#39;" in html
 
 
 def test_what_cannot_be_read_is_told_on_the_page(html):
@@ -216,10 +214,10 @@ def test_a_method_looks_the_same_on_a_page_with_fewer(runs, report, tmp_path):
     assert report.labels[: len(fewer.labels)] == fewer.labels == ("frozen", "eata")
 
 
-def test_looks_are_all_different():
-    looks = [look(place) for place in range(28)]
-    assert len({(one.colour, one.dash) for one in looks}) == 28
-    assert all(one.dash == (1, 0) for one in looks[:7])
+def test_styles_are_all_different():
+    styles = [style(place) for place in range(28)]
+    assert len({(one.colour, one.dash) for one in styles}) == 28
+    assert all(one.dash == (1, 0) for one in styles[:7])
 
 
 def test_several_comparisons_have_parts_of_their_own(tmp_path):
@@ -236,7 +234,7 @@ def test_several_comparisons_have_parts_of_their_own(tmp_path):
 
 def stream_caption(path):
     report = Report(gather(path))
-    (one,) = (one for part in report.sections()[0] for one in part.metrics if one.id == "stream")
+    (one,) = (one for part in report.sections()[0] for one in part.figures if one.id == "stream")
     return one.caption
 
 

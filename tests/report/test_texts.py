@@ -7,7 +7,8 @@ import subprocess
 import pytest
 from made import HOSTILE
 
-from holdfast.report.texts import latex, markdown, tex
+from holdfast.report.texts import latex, markdown
+from holdfast.results.writers.latex import escape
 
 
 def test_markdown_has_the_numbers_and_marks(report):
@@ -47,7 +48,7 @@ def test_latex_is_the_papers_shape(report):
 
 
 def test_latex_prints_every_character_as_it_is():
-    assert tex(r"50 % of a_b & {c} #1 $x$ ~^\ <d> 1 ± 2") == (
+    assert escape(r"50 % of a_b & {c} #1 $x$ ~^\ <d> 1 ± 2") == (
         r"50 \% of a\_b \& \{c\} \#1 \$x\$ \textasciitilde{}\textasciicircum{}"
         r"\textbackslash{} \textless{}d\textgreater{} 1 $\pm$ 2"
     )

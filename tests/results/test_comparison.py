@@ -108,9 +108,9 @@ def test_what_different_code_made_is_no_second_seed_and_is_told(tmp_path):
     assert labels == {"eata · code aaaaaaaa", "eata · code bbbbbbbb", "eata · code unknown"}
     assert "3 versions of the code made, one of them unknown, are compared" in comparison.caveat
     assert comparison.caveat in published_rows(comparison).note
-    shown = page(Report(gather(tmp_path)))
+    shown = page(Report(gather(tmp_path), published_rows))
     assert shown.count("versions of the code") >= 2 and "a" * 64 in shown
-    assert comparison.caveat in markdown(Report(gather(tmp_path)))
+    assert comparison.caveat in markdown(Report(gather(tmp_path), published_rows))
 
 
 @pytest.mark.parametrize("code", ["a", None])

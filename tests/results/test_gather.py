@@ -92,7 +92,7 @@ def test_rows_of_version_0_1_do_not_say_which_steps_could_have_been_taken(tmp_pa
     older = {k: v for k, v in folder.manifest.metrics.items() if k not in later}
     retell(folder, figures={**older, "step_rate": 2 / 120})
     gathered = gather(tmp_path)
-    figures = only(gathered).figures
+    figures = only(gathered).metrics
     assert gathered.notes == ()
     assert figures["steps_due"] == due and figures["steps"] == (2 if due else 0)
     assert hardly_acts(figures) == (method == "eata")

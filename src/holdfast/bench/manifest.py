@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from holdfast.util.files import write_whole
+from holdfast.util import files
 
 FORMAT = 1
 
@@ -91,4 +91,4 @@ def read_manifest(path: Path) -> Manifest:
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    write_whole(path, lambda part: part.write_bytes(text + b"\n"))
+    files.write_whole(path, lambda part: part.write_bytes(text + b"\n"))

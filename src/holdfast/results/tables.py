@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from holdfast.bench.names import short
 from holdfast.bench.sweep import CHOSEN
@@ -13,23 +13,8 @@ from holdfast.results.acting import IDLE, IDLE_NOTE
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group, repeated_over
 from holdfast.results.numbers import NONE, Number
+from holdfast.results.published_rows import PublishedNumbers
 from holdfast.results.table import Cell, Column, Mark, Row, Table
-
-
-@dataclass(frozen=True)
-class PublishedNumbers:
-    """What a paper prints of a method: numbers by metric, under the label that it has there."""
-
-    label: str
-    numbers: Mapping[str, Number]
-
-
-@dataclass(frozen=True)
-class PublishedRows:
-    """What may stand beside a comparison, by group, and a sentence on whether and why not."""
-
-    note: str = ""
-    rows: Mapping[str, PublishedNumbers] = field(default_factory=dict)
 
 
 def accuracy_table(
@@ -63,9 +48,13 @@ def accuracy_table(
             printed = (theirs.numbers.get(metric, Number()) for metric in columns)
             texts = tuple(Cell(number.text()) for number in printed)
             rows.append(Row(f"{theirs.label}, published", texts, group.label, published=True))
-    repeats = f"means ± standard deviation over {repeated_over(groups)}"
-    over = repeats if any(len(group.runs) > 1 for group in groups) else "one seed"
-    return Table(f"Accuracy by domain in %, {over}", "method", tuple(columns.values()), tuple(rows))
+    caption = f"Accuracy by domain in %, {_means_over(groups)}"
+    return Table(caption, "method", tuple(columns.values()), tuple(rows))
+
+
+def _means_over(groups: Iterable[Group]) -> str:
+    several = [group for group in groups if len(group.runs) > 1]
+    return f"means ± standard deviation over {repeated_over(several)}" if several else "one seed"
 
 
 def means_of(groups: Iterable[Group]) -> dict[str, Column]:
@@ -178,7 +167,7 @@ def metrics_table(groups: Sequence[Group], *, brief: bool = False) -> Table:
     runs = Column("runs", repeats) if " " in repeats else Column(repeats)
     collapse = Column("collapse", "the first batch at which predictions fell into a few classes")
     return Table(
-        f"Metrics of each method, means ± standard deviation over {repeats}",
+        f"Metrics of each method, {_means_over(groups)}",
         "method",
         (runs, *(one.column for one in shown), collapse),
         tuple(
