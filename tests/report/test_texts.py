@@ -9,6 +9,7 @@ from made import HOSTILE
 
 from holdfast.report.texts import latex, markdown
 from holdfast.results.writers.latex import escape
+from holdfast.results.writers.markdown import escape as plain
 
 
 def test_markdown_has_the_numbers_and_marks(report):
@@ -20,7 +21,7 @@ def test_markdown_has_the_numbers_and_marks(report):
     mean, std = group.mean("mean_accuracy"), group.std("mean_accuracy")
     assert cells[4] == f"**{mean:.2f} ± {std:.2f}**"
     first, *rest = report.sentences
-    assert text.startswith(f"# {first}\n\n{' '.join(rest)}\n\n## ")
+    assert text.startswith(f"# {plain(first)}\n\n{plain(' '.join(rest))}\n\n## ")
 
 
 def test_every_markdown_row_has_all_columns(report):
