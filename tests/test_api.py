@@ -17,7 +17,7 @@ def test_a_composition_is_the_method_that_it_was_made_of():
 def test_a_composition_comes_alone():
     whole = holdfast.compose("tent")
     for more, preset in ((("debias",), None), ((), "cifar100-c"), ((whole,), None)):
-        with pytest.raises(ValueError, match="A composition comes alone.*where it is made"):
+        with pytest.raises(ValueError, match=r"A composition comes alone.*where it is made"):
             holdfast.adapt(toy_net(), whole, *more, preset=preset)
 
 

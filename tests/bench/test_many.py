@@ -75,7 +75,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, news):
     told = [one for number, one in news if number == 2 and isinstance(one, Progress)]
     assert (told[0].done, told[-1].done, told[-1].batches) == (0, 8, 8)
     assert told[-1].pid == os.getpid()
-    figures = outcomes[2].folder.manifest["figures"]
+    figures = outcomes[2].folder.manifest.metrics
     assert told[-1].accuracy == pytest.approx(figures["mean_accuracy"])
 
 
@@ -215,7 +215,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path, capsys):
     with Roster(runs) as roster:
         outcomes = perform_all(runs, tmp_path, tell=roster)
     lines = capsys.readouterr().err.splitlines()
-    mean = outcomes[0].folder.manifest["figures"]["mean_accuracy"]
+    mean = outcomes[0].folder.manifest.metrics["mean_accuracy"]
     assert lines[0] == (
         f"[1/3] bn, data glyphs-c, model None seed 0 finished: mean {mean:.2f} %, 8 batches"
     )

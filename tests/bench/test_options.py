@@ -8,14 +8,15 @@ from typing import get_args
 
 import pytest
 
-from holdfast.bench.manifest import describe
-from holdfast.bench.options import ASIDE, FACTS, IMAGES, NOT_IN_FINGERPRINT, OPTIONS
+from holdfast.bench.describe import describe
+from holdfast.bench.manifest import Manifest
+from holdfast.bench.options import DECIDES_IMAGES, FACTS, NOT_COMPARED, NOT_IN_FINGERPRINT, OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.bench.sweep import expand
 from holdfast.cli.options import Setup, SweepSetup
 from holdfast.paper.comparable import planned_differences
 from holdfast.paper.experiments import find_experiment
-from holdfast.results.results import read_run
+from holdfast.results.stored import read_run
 
 # What an option may be, beside its default, and what has to be said with it.
 OTHER = {
@@ -47,7 +48,7 @@ def test_a_run_reads_back_from_its_flat_options(flag):
     run = other_run(flag)
     assert run.flat[flag] == another(flag)[flag] != OPTIONS[flag].default
     assert Run.of(**run.flat) == run != Run.of("eata")
-    assert read_run({"run": json.loads(json.dumps(run.flat))}) == run
+    assert read_run(Manifest(classes=2, run=json.loads(json.dumps(run.flat)))) == run
 
 
 @pytest.mark.parametrize("flag", OPTIONS)
@@ -77,12 +78,12 @@ def test_a_sweep_takes_every_option(flag):
 
 
 def test_what_is_derived_says_of_each_option_what_it_should():
-    assert set(IMAGES) == {
+    assert set(DECIDES_IMAGES) == {
         *("data", "model", "mean", "std", "severity", "images", "classes", "intruders", "frost"),
         "head",
     }
-    assert {"seed", "tags", "root", "workers", "batch", "stream"} <= ASIDE
-    assert {"device", "window", "source", "preset"}.isdisjoint(ASIDE)
+    assert {"seed", "tags", "root", "workers", "batch", "stream"} <= NOT_COMPARED
+    assert {"device", "window", "source", "preset"}.isdisjoint(NOT_COMPARED)
     assert set(NOT_IN_FINGERPRINT) >= {"root", "workers", "tags", "preset", "mean", "batch"}
     assert {"data", "model", "preset", "window", "threads"} <= set(FACTS)
     assert FACTS["list of images"] == "images"  # beside the number of images
@@ -101,7 +102,7 @@ def test_what_is_given_counts_also_where_it_is_nought():
 
 def test_a_manifest_holds_the_flat_options_as_0_1_0_wrote_them(materials):
     run = Run.of("bn", batch=1, limit=4, domains="fog", tags=("sweep",))
-    told = json.loads(json.dumps(describe(run, materials)))["run"]
+    told = json.loads(json.dumps(describe(run, materials).run))
     assert told == {
         "method": "bn",
         "data": "glyphs-c",
@@ -131,7 +132,7 @@ def test_a_manifest_holds_the_flat_options_as_0_1_0_wrote_them(materials):
         "tags": ["sweep"],
     }
     # An option of a later version is passed over.
-    again = read_run({"run": {**told, "tomorrow": 3}})
+    again = read_run(Manifest(classes=2, run={**told, "tomorrow": 3}))
     assert again.fingerprint({}) == run.fingerprint({})
 
 

@@ -10,18 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import polars as pl
 import torch
 
 import holdfast
-from holdfast.bench.manifest import describe, now
+from holdfast.bench.describe import describe
 from holdfast.bench.materials import Materials
 from holdfast.bench.metrics.analysis import Geometry
 from holdfast.bench.metrics.memory import PeakMemory
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.plan import Run
-from holdfast.bench.store import RunFolder
+from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Batch
 from holdfast.engine.adapter import Adapter
 from holdfast.util.stopping import stoppable
@@ -32,10 +31,6 @@ SNAPSHOT_SECONDS = 60.0
 # Seconds between two times that rows are written for those who watch; a resumed run drops what is
 # later than its snapshot.
 ROWS_SECONDS = 5.0
-
-
-# What a damaged parquet file may raise; a panic of polars is no Exception.
-DAMAGE = (Exception, pl.exceptions.PanicException)
 
 
 class Watcher(Protocol):
@@ -114,7 +109,7 @@ def _go_on(
     done, snapshot = folder.resume()
     adapter = _prepare(run, materials, snapshot)
     if not folder.exists:  # what does not fit together leaves no folder
-        folder.begin(describe(run, materials))
+        folder.manifest = describe(run, materials)
     geometry = None
     if run.analysis:
         source = materials.source(run)
@@ -153,11 +148,7 @@ def _go_on(
                 written = time.monotonic()
             if stop.asked:
                 raise KeyboardInterrupt
-    folder.finish(
-        rows,
-        {"figures": recorder.summary(), "time_finished": now()},
-        None if geometry is None else geometry.rows(),
-    )
+    folder.finish(rows, recorder.summary(), None if geometry is None else geometry.rows())
 
 
 def _recall(folder: RunFolder, recorder: Recorder) -> None:

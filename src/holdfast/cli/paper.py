@@ -37,9 +37,10 @@ class Paper:
 
     def run(self) -> None:
         from holdfast.paper.answer import chosen, evaluate, plans
+        from holdfast.paper.document import document
         from holdfast.paper.experiments import find_experiment
-        from holdfast.paper.layout import lay_out
-        from holdfast.results.blocks import Page, write_markdown
+        from holdfast.results.writers.markdown import write_markdown
+        from holdfast.results.writers.terminal import Page
 
         if self.id == "list":
             show(list_table())
@@ -57,7 +58,7 @@ class Paper:
         for (line, _), outcome in zip(planned, outcomes, strict=True):
             if outcome.folder is not None:
                 found.setdefault(line, []).append(outcome.folder)
-        blocks = lay_out(evaluate(experiment, found))
+        blocks = document(evaluate(experiment, found))
         show(Page(blocks))
         if self.markdown is not None:
             write_markdown(self.markdown, blocks)

@@ -37,8 +37,9 @@ class Run:
     """A file to write the tables into as well."""
 
     def run(self) -> None:
-        from holdfast.results.blocks import Page, write_markdown
-        from holdfast.results.run_tables import results_blocks
+        from holdfast.results.documents import run_document
+        from holdfast.results.writers.markdown import write_markdown
+        from holdfast.results.writers.terminal import Page
 
         setup = self.setup.shared_by(self.jobs)
         planned = (
@@ -50,7 +51,7 @@ class Run:
         for run in planned:
             runs.setdefault(run.identity, run)
         outcomes = perform_watched(list(runs.values()), setup, self.jobs)
-        blocks = results_blocks(finished(outcomes))
+        blocks = run_document(finished(outcomes))
         show(Page(blocks))
         if self.markdown is not None:
             write_markdown(self.markdown, blocks)
@@ -86,7 +87,7 @@ def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outco
 
 def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
     """Say why runs that seem to be there are run anew."""
-    from holdfast.results.results import of_other_code
+    from holdfast.results.other_code import of_other_code
 
     found = of_other_code(runs, out)
     if found:

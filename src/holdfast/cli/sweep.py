@@ -13,16 +13,11 @@ import tyro
 
 from holdfast.cli.options import RUNS, Many, SweepSetup
 from holdfast.cli.run import METHODS, tell_of_other_code
-from holdfast.util.terminal import columns, show
+from holdfast.util.terminal import show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from holdfast.bench.many import Outcome
     from holdfast.bench.plan import Run
-    from holdfast.bench.store import RunFolder
-    from holdfast.bench.sweep import Point
-    from holdfast.results.results import Result
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,8 @@ class Sweep:
         from holdfast.bench.display.roster import labels
         from holdfast.bench.materials import Materials
         from holdfast.bench.sweep import expand
+        from holdfast.results.sweep_document import sweep_document
+        from holdfast.results.writers.terminal import Page
 
         given = self.given()
         points = expand(given)
@@ -78,9 +75,7 @@ class Sweep:
         announce(preview(runs, materials))
         setup = self.setup.but(out=out, snapshot=given.get("snapshot"))
         outcomes = self.perform(runs, setup, given)
-        show(sweep_table(points, outcomes))
-        if any("lr" in point.at for point in points):
-            print("Which learning rate is best is known from the stream's labels alone.")
+        show(Page(sweep_document(points, [outcome.folder for outcome in outcomes])))
         failed = [(name, one.error) for name, one in zip(names, outcomes, strict=True) if one.error]
         for name, error in failed:
             print(f"Failed: {name}: {error}")
@@ -150,55 +145,3 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[str]]:
             raise ValueError(f"--grid is written like debias.alpha=0.9,0.99, not {text!r}.")
         found.setdefault(name.strip(), []).extend(one.strip() for one in values.split(","))
     return found
-
-
-Place = tuple[str, ...]
-
-
-def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
-    """A line for each place of the sweep: means over its seeds ± standard deviation. Of learning
-    rates, which is the method's own and which the best."""
-    from rich.text import Text
-
-    from holdfast.bench.sweep import CHOSEN
-    from holdfast.results.acting import idle_notes
-    from holdfast.results.results import Result
-    from holdfast.results.run_tables import figure, means_of
-
-    names = list(dict.fromkeys(name for point in points for name in point.at))
-    folders: dict[Place, list[RunFolder]] = {}
-    chosen = {}
-    for point, outcome in zip(points, outcomes, strict=True):
-        place = tuple(point.at.get(name, "") for name in names)
-        folders.setdefault(place, []).extend([outcome.folder] if outcome.folder else [])
-        chosen[place] = CHOSEN in point.run.tags
-    results = {place: Result(tuple(each)) for place, each in folders.items()}
-    best = _best(results, chosen, names.index("lr")) if "lr" in names else None
-    means = means_of(results.values())
-    sides = [*names, *(["this lr is"] if best else [])]
-    table = columns(*sides, "seeds", *means.values(), "ECE %", "bias %")
-    for column in table.columns[len(sides) :]:
-        column.no_wrap = True
-    for place, one in results.items():
-        which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
-        table.add_row(
-            *map(Text, (one.marked(place[0]), *place[1:])),
-            *([", ".join(which)] if best else []),
-            str(len(one.folders)),
-            *(figure(one, name) for name in means),
-            *(figure(one, name, 100, 1) for name in ("ece_15", "bias")),
-        )
-    idle = {" ".join(place): one.idle for place, one in results.items()}
-    table.caption, table.caption_justify = " ".join(idle_notes(idle)) or None, "left"
-    return table
-
-
-def _best(results: Mapping[Place, Result], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
-    """Of the places that differ in the learning rate alone, the best ones at which the method
-    acted; the default, if none is better."""
-    rivals: dict[Place, list[Place]] = {}
-    for place, one in results.items():
-        if one.values("mean_accuracy") and not one.idle:
-            rivals.setdefault(place[:rate] + place[rate + 1 :], []).append(place)
-    scores = {p: (one.mean("mean_accuracy"), not chosen[p]) for p, one in results.items()}
-    return {max(each, key=scores.__getitem__) for each in rivals.values()}

@@ -16,9 +16,9 @@ from holdfast.bench.plan import Run
 from holdfast.data.streams import parse
 from holdfast.models.zoo import NETWORKS
 from holdfast.paper.experiments import Experiment, Line
-from holdfast.paper.measures import Finished
 from holdfast.paper.published import Benchmark, PublishedRow, published
 from holdfast.recipes.compose import compose
+from holdfast.results.stored import StoredRun
 
 CONTROL = Line("Source", "frozen")
 
@@ -118,7 +118,7 @@ def network(run: Run) -> str | None:
     return rest.partition(".")[0] if first == "timm" else None
 
 
-def differences(experiment: Experiment, runs: Iterable[Finished]) -> tuple[str, ...]:
+def differences(experiment: Experiment, runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """What keeps finished runs from standing beside the paper's; empty: nothing."""
     finished = list(runs)
     found = [text for one in finished for text in _differences(experiment, one)]
@@ -127,25 +127,24 @@ def differences(experiment: Experiment, runs: Iterable[Finished]) -> tuple[str, 
     return tuple(dict.fromkeys(found))
 
 
-def _differences(experiment: Experiment, one: Finished) -> list[str]:
+def _differences(experiment: Experiment, one: StoredRun) -> list[str]:
     found = planned_differences(one.run, experiment)
     benchmark = experiment.benchmark
-    images = round(one.manifest["images"] / len(one.manifest["order"]))
+    images = images_a_domain(one)
     if images != benchmark.images and not one.run.resolved_stream.limit:
         found.append(_images(images, benchmark))
     return found
 
 
-def code_of(one: Finished) -> str:
-    """The hash of the code that made a run; older manifests do not say."""
-    return str(one.manifest["hashes"].get("code", "unknown"))
+def images_a_domain(run: StoredRun) -> int:
+    return round(run.manifest.images / len(run.manifest.order))
 
 
 def _images(count: int, benchmark: Benchmark) -> str:
     return f"{count:,} images a domain, not {benchmark.images:,}"
 
 
-def _control(benchmark: Benchmark, runs: list[Finished]) -> list[str]:
+def _control(benchmark: Benchmark, runs: list[StoredRun]) -> list[str]:
     """What the model that never adapts says of data and weights."""
     frozen = compose(CONTROL.method, preset=benchmark.preset)
     source = next(
@@ -166,9 +165,9 @@ def _control(benchmark: Benchmark, runs: list[Finished]) -> list[str]:
                 f"data or weights are not the paper's, since frozen has {ours[worst]:.2f} % on "
                 f"{worst} and the paper's Source {source.by_domain[worst]:.2f} %"
             )
-    hashes = {(one.manifest["hashes"]["data"], one.manifest["hashes"]["model"]) for one in runs}
+    hashes = {tuple(map(one.manifest.hashes.get, ("data", "model"))) for one in runs}
     if len(hashes) > 1:
         found.append("runs are of several data sets or weights")
-    if len({code_of(one) for one in runs}) > 1:
+    if len({one.manifest.code for one in runs}) > 1:
         found.append("runs were made by different code")
     return found
