@@ -17,7 +17,7 @@ STREAM = "continual(order='fog,original',clean=false)"
 @pytest.fixture(scope="module")
 def runs():
     some = {"stream": STREAM, "limit": 64, "batch": 32}
-    return [Run(method, seed=seed, **some) for method in ("frozen", "bn") for seed in (0, 1)]
+    return [Run.of(method, seed=seed, **some) for method in ("frozen", "bn") for seed in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_lines_where_there_is_no_terminal(runs, folders, materials, tmp_path):
 
 
 def test_lines_tell_runs_apart(materials, tmp_path):
-    some = [Run("bn", stream=STREAM, limit=16, batch=batch) for batch in (8, 16)]
+    some = [Run.of("bn", stream=STREAM, limit=16, batch=batch) for batch in (8, 16)]
     lines, _ = watched(some, materials, tmp_path, force_terminal=False)
     assert [line.partition(": ")[0] for line in lines.splitlines()] == (
         ["bn, batch 8 seed 0"] * 3 + ["bn, batch 16 seed 0"] * 3
@@ -84,7 +84,7 @@ def test_a_table_on_a_terminal(runs, folders, materials, tmp_path):
 
 
 def test_runs_are_told_apart_by_what_they_differ_in():
-    runs = [Run("eata", batch=batch, seed=seed) for batch in (16, 64) for seed in (0, 1)]
+    runs = [Run.of("eata", batch=batch, seed=seed) for batch in (16, 64) for seed in (0, 1)]
     assert apart(runs) == ["eata, batch 16"] * 2 + ["eata, batch 64"] * 2
     assert apart(runs[:2]) == ["eata", "eata"]
 

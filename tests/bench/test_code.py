@@ -28,7 +28,7 @@ STREAM = "continual(order=fog,clean=false)"
 
 def plan(method="bn", **others):
     """Four batches."""
-    return Run(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
 
 
 def command(out, *options, method="bn"):

@@ -22,7 +22,7 @@ STREAM = 'continual(order="fog,snow",clean=false)'
 
 def plan(method="bn", **others):
     """Two domains of a few images: 8 batches."""
-    return Run(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
 
 
 def long(seed=0, limit=200):
@@ -117,7 +117,7 @@ def test_a_device_that_is_not_there_does_not_stop_the_others(tmp_path):
     *failed, other = perform_all(runs, tmp_path)
     assert other.folder.finished
     for run, one in zip(runs, failed, strict=False):
-        assert one.error.startswith(f"torch has no device '{run.device}' here (")
+        assert one.error.startswith(f"torch has no device '{run.machine.device}' here (")
         assert "--device cpu" in one.error
     assert len(folders(tmp_path)) == 1
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def plan(method="mine.py:Sure", **others):
-    return Run(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
 
 
 def test_the_manifest_has_a_hash_of_the_file_which_counts(own_folder, materials, tmp_path):

@@ -27,7 +27,7 @@ STREAM = f"continual(order='{DOMAINS}',clean=false)"
 
 
 def plan(method, **others):
-    return Run(method, **{"stream": STREAM, "limit": 100, "batch": 32, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 100, "batch": 32, **others})
 
 
 def lasting(rows):
@@ -263,7 +263,7 @@ def test_one_run_however_it_is_written(materials, tmp_path):
         plan("tent(lr=0.0001)"),
         plan("tent", preset="imagenet-c"),
         plan("tent", root="elsewhere", tags=("sweep",)),
-        Run("tent", stream=STREAM.replace(")", ",limit=100,batch=32)")),
+        Run.of("tent", stream=STREAM.replace(")", ",limit=100,batch=32)")),
     ]
     for run in same:
         assert perform(run, materials, tmp_path, watcher=Killer(0)).path == first.path

@@ -8,7 +8,8 @@ from test_many import STREAM
 from holdfast.bench.plan import Run
 from holdfast.bench.sweep import CHOSEN, FACTORS, SWEPT, expand, read_sweep
 from holdfast.cli.main import main
-from holdfast.cli.run import METHODS, Setup
+from holdfast.cli.options import SweepSetup
+from holdfast.cli.run import METHODS
 from holdfast.cli.sweep import Sweep, at_a_time
 from holdfast.recipes.compose import compose, methods
 
@@ -44,7 +45,7 @@ def test_lists_make_a_product(tmp_path):
         for alpha, lr in product(("0.9", "0.99"), ("0.0001", "0.001"))
     ]
     expected = {
-        Run(spec, stream="correlated", preset=p, batch=batch, limit=32, seed=seed, tags=(SWEPT,))
+        Run.of(spec, stream="correlated", preset=p, batch=batch, limit=32, seed=seed, tags=(SWEPT,))
         for spec, p, batch, seed in product(specs, (None, "cifar100-c"), (16, 64), (4, 5))
     }
     found = [point.run for point in points]
@@ -53,7 +54,7 @@ def test_lists_make_a_product(tmp_path):
     # Where each stands: the method as it was named, and what is swept but the seed.
     at = {point.run: dict(point.at) for point in points}
     spec = "eata(lr=0.001)+debias(alpha=0.9)"
-    one = Run(spec, stream="correlated", batch=16, limit=32, seed=5, tags=(SWEPT,))
+    one = Run.of(spec, stream="correlated", batch=16, limit=32, seed=5, tags=(SWEPT,))
     swept = {"debias.alpha": "0.9", "eata.lr": "0.001", "preset": "None", "batch": "16"}
     assert at[one] == {"method": "eata+debias", **swept}
 
@@ -88,17 +89,17 @@ def test_a_normalisation_is_one_value_and_not_three():
 
 def test_orders():
     found = runs(method="bn", orders=3)
-    assert [run.laid_out.order_seed for run in found] == [0, 1, 2]
-    assert len({run.laid_out.domains() for run in found}) == 3
+    assert [run.resolved_stream.order_seed for run in found] == [0, 1, 2]
+    assert len({run.resolved_stream.domains() for run in found}) == 3
     for run in found:
-        *corrupted, last = run.laid_out.domains()
+        *corrupted, last = run.resolved_stream.domains()
         assert last == "original" and len(set(corrupted)) == 15
     both = expand(
         {"method": "bn", "order": ["paper", "snow, fog"], "orders": 1, "stream": "single"}
     )
     assert [point.at["order"] for point in both] == ["paper", "snow, fog", "random 0"]
-    assert all(point.run.laid_out.name == "single" for point in both)
-    assert both[1].run.laid_out.domains() == ("snow", "fog", "original")
+    assert all(point.run.resolved_stream.name == "single" for point in both)
+    assert both[1].run.resolved_stream.domains() == ("snow", "fog", "original")
 
 
 def test_mistakes_name_what_is_near():
@@ -134,13 +135,16 @@ def test_learning_rates_around_that_of_the_composition():
             assert float(point.at["lr"]) == found.host.lr
     assert {point.at["method"] for point in points} == {"rotta", "cotta+debias"}
     # The default is the run that `holdfast run` does.
-    assert points[2].run.settled() == Run("rotta", preset="cifar100-c").settled()
+    assert (
+        points[2].run.fingerprint_fields()
+        == Run.of("rotta", preset="cifar100-c").fingerprint_fields()
+    )
     fails("bn takes no step", method="bn", lr=True)
 
 
 def command(**options):
-    setup = {name: options.pop(name) for name in list(options) if hasattr(Setup(), name)}
-    return Sweep(setup=Setup(**setup), **options)
+    setup = {name: options.pop(name) for name in list(options) if hasattr(SweepSetup(), name)}
+    return Sweep(setup=SweepSetup(**setup), **options)
 
 
 def test_the_command_line_says_the_same_as_a_file(tmp_path):
@@ -154,7 +158,7 @@ def test_the_command_line_says_the_same_as_a_file(tmp_path):
     # What the command line gives replaces what the file says.
     less = command(file=tmp_path / "sweep.toml", limit=8, method=("tent+debias",), jobs=1)
     found = [point.run for point in expand({**less.given(), "grid": {}})]
-    assert {(run.method, run.limit, run.seed) for run in found} == {
+    assert {(run.method, run.stream.limit, run.seed) for run in found} == {
         ("tent+debias", 8, 4),
         ("tent+debias", 8, 5),
     }
@@ -171,7 +175,7 @@ def test_what_is_given_replaces_the_file_also_where_it_is_the_usual(tmp_path, ca
     assert capsys.readouterr().out.splitlines() == ["2 runs", "tent seed 0", "eata seed 0"]
     said = {"data": "glyphs-c", "severity": 5, "workers": 0, "no_lr": True}
     for run in (point.run for point in expand(command(file=path, **said).given())):
-        assert (run.data, run.severity, run.workers) == ("glyphs-c", 5, 0)
+        assert (run.data.name, run.data.severity, run.machine.workers) == ("glyphs-c", 5, 0)
     # What is not given is as the file says.
     assert len(expand(command(file=path).given())) == 2 * 5 * 3 * 2
 

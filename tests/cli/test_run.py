@@ -112,7 +112,7 @@ def test_what_fails_does_not_stop_the_rest(tmp_path, capsys):
 
 
 def test_the_manifest_says_what_was_run(materials, tmp_path):
-    run = Run("eata+debias(alpha=0.9)", stream=STREAM, limit=32, preset="cifar100-c", batch=16)
+    run = Run.of("eata+debias(alpha=0.9)", stream=STREAM, limit=32, preset="cifar100-c", batch=16)
     manifest = perform(run, materials, tmp_path).manifest
     assert manifest.settings["debias"]["alpha"] == SettingValue(0.9, "written")
     assert manifest.settings["debias"]["src_reduction"].origin == "preset"
@@ -142,9 +142,9 @@ def test_domains_are_those_named_in_their_order(materials, tmp_path, capsys):
     head = capsys.readouterr().out.splitlines()[3]
     assert head.split() == ["method", "snow", "fog", "mean", "of", "2"]
     # Another way to write it is no other run.
-    one = Run("bn", domains="fog,snow")
-    other = Run("bn", stream="continual(order='fog,snow',clean=false)")
-    assert one.fingerprint({}) == other.fingerprint({}) != Run("bn").fingerprint({})
+    one = Run.of("bn", domains="fog,snow")
+    other = Run.of("bn", stream="continual(order='fog,snow',clean=false)")
+    assert one.fingerprint({}) == other.fingerprint({}) != Run.of("bn").fingerprint({})
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_domains_are_those_named_in_their_order(materials, tmp_path, capsys):
     ],
 )
 def test_manifest_and_tables_say_which_window_was_used(materials, tmp_path, given, used):
-    run = Run("bn", domains="fog", limit=4, **given)
+    run = Run.of("bn", domains="fog", limit=4, **given)
     folder = perform(run, materials, tmp_path)
     assert folder.manifest.run["window"] == used
     assert read_run(folder.manifest).fingerprint({}) == run.fingerprint({})

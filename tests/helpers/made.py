@@ -1,7 +1,6 @@
 """Runs that were never run: rows with accuracies of one's choice, stored as real ones are."""
 
 import json
-from dataclasses import asdict
 from statistics import fmean
 
 import msgspec
@@ -72,14 +71,14 @@ def manifest_of(run, *, images, batches, classes=10, started=0, hashes=HASHES, *
     told = {
         "fingerprint": run.fingerprint(hashes),
         "title": run.title,
-        "run": asdict(run),
+        "run": run.flat,
         "method": str(run.composition),
         "settings": {
             part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
             for part in card(run.method, run.preset).parts
         },
-        "stream": str(run.laid_out),
-        "order": list(run.laid_out.domains()),
+        "stream": str(run.resolved_stream),
+        "order": list(run.resolved_stream.domains()),
         "batches": batches,
         "images": images,
         "classes": classes,
@@ -164,7 +163,7 @@ def make_run(
     it goes on still; `manifest`: what its manifest says otherwise; `rows`: for `rows_of`."""
     by_domain = accuracy if isinstance(accuracy, dict) else dict.fromkeys(DOMAINS, accuracy)
     given = {"data": "glyphs-c", "stream": "continual(order='fog,snow')", **of_run}
-    run = Run(method, seed=seed, analysis=analysis, **given)
+    run = Run.of(method, seed=seed, analysis=analysis, **given)
     told = {"due": run.composition.host.learns, **(rows or {})}
     every = list(rows_of(seed, by_domain, batches=batches, size=size, classes=classes, **told))
     count = len(every)

@@ -13,8 +13,9 @@ from holdfast.bench import materials as materials_module
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.store import RunFolder
 from holdfast.cli import paper as paper_cli
+from holdfast.cli.options import Setup
 from holdfast.cli.paper import Paper
-from holdfast.cli.run import Setup, perform_watched
+from holdfast.cli.run import perform_watched
 from holdfast.paper.answer import evaluate, plans
 from holdfast.paper.document import document
 from holdfast.paper.experiments import Line, experiments, find_experiment
@@ -290,7 +291,7 @@ def test_orders_and_batch_sizes(tmp_path):
         return evaluate(experiment, found)
 
     # Over three orders: 30, 31 and 32 for the first, hence 31 ± 1.
-    orders = answer("random-order", lambda line, run: 30.0 + run.laid_out.order_seed)
+    orders = answer("random-order", lambda line, run: 30.0 + run.resolved_stream.order_seed)
     for row in orders.grids[0].rows:
         assert row.cells["mean 16"].value == 31 and row.cells["mean 16"].std == 1
     tent = next(row for row in orders.grids[0].published if row.label == "TENT")
@@ -298,8 +299,8 @@ def test_orders_and_batch_sizes(tmp_path):
 
     # By batch size, one row a method: ours is ahead at 16 and above.
     def score(line, run):
-        gain = 20 if run.batch >= 16 else -1
-        return run.batch + (gain if run.method == "eata+debias" else 0)
+        gain = 20 if run.stream.batch >= 16 else -1
+        return run.stream.batch + (gain if run.method == "eata+debias" else 0)
 
     sizes = answer("batch-size", score)
     sixteen, fifteen = sizes.grids

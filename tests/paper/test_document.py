@@ -7,7 +7,7 @@ import pytest
 from made import make_without_rows
 from rich.console import Console
 
-from holdfast.cli.run import Setup
+from holdfast.cli.options import Setup
 from holdfast.paper.answer import evaluate, plans
 from holdfast.paper.document import document
 from holdfast.paper.experiments import find_experiment
@@ -122,7 +122,7 @@ def faked_answer(path, experiment, idle):
     """`idle`: lines whose method took next to no steps."""
     found = {}
     for number, (line, run) in enumerate(plans(experiment, Setup(data="glyphs-c", threads=1))):
-        accuracy = dict.fromkeys(run.laid_out.domains(), 50.0 + number)
+        accuracy = dict.fromkeys(run.resolved_stream.domains(), 50.0 + number)
         steps = (1, 128) if line in idle else (128, 128)
         folder = make_without_rows(path / str(number), run, accuracy, images=10, steps=steps)
         found.setdefault(line, []).append(folder)

@@ -25,7 +25,7 @@ STREAM = "continual(order='fog,original',clean=false)"
 def folders(materials, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     some = {"stream": STREAM, "limit": 64, "batch": 32}
-    runs = [Run(method, seed=seed, **some) for method in ("frozen", "bn") for seed in (0, 1)]
+    runs = [Run.of(method, seed=seed, **some) for method in ("frozen", "bn") for seed in (0, 1)]
     return [perform(run, materials, out) for run in runs]
 
 
@@ -44,7 +44,7 @@ def test_groups_are_means_over_seeds(folders):
     assert bn.std("mean_accuracy") == pytest.approx(math.dist(each, [mean, mean]))
     (alone,) = groups_of(folders[:1])
     assert math.isnan(alone.std("mean_accuracy"))
-    assert alone.first.run == Run("frozen", stream=STREAM, limit=64, batch=32)
+    assert alone.first.run == Run.of("frozen", stream=STREAM, limit=64, batch=32)
 
 
 def test_a_run_that_is_given_twice_counts_once(folders):
@@ -80,8 +80,8 @@ def test_a_method_that_hardly_acted_is_marked_and_not_the_best(tmp_path):
     made = {"bn": (50.0, None), "eata": (60.0, (1, 128)), "tent": (55.0, (128, 128))}
     folders = []
     for method, (accuracy, steps) in made.items():
-        run = Run(method)
-        by_domain = dict.fromkeys(run.laid_out.domains(), accuracy)
+        run = Run.of(method)
+        by_domain = dict.fromkeys(run.resolved_stream.domains(), accuracy)
         folders.append(make_without_rows(tmp_path / method, run, by_domain, images=10, steps=steps))
     _, accuracy, metrics, note = run_document(folders)
     assert note.startswith("Hardly acted: took fewer than 5 % of 100 or more steps")
@@ -99,8 +99,10 @@ def test_tables_break_no_number_and_names_after_punctuation_only(tmp_path, width
     folders = []
     for method in ("frozen", "eata+debias", LONG):
         for seed in (0, 1):
-            run = Run(method, seed=seed)
-            accuracy = {name: 40.0 + seed + k for k, name in enumerate(run.laid_out.domains())}
+            run = Run.of(method, seed=seed)
+            accuracy = {
+                name: 40.0 + seed + k for k, name in enumerate(run.resolved_stream.domains())
+            }
             path = tmp_path / f"{method} {seed}"
             folders.append(make_without_rows(path, run, accuracy, images=10))
     blocks = run_document(folders)
@@ -127,8 +129,8 @@ def test_names_break_after_punctuation():
 
 
 def test_where_no_clean_images_are_one_mean_says_all(tmp_path):
-    run = Run("bn", stream="continual(clean=false)")
-    accuracy = dict.fromkeys(run.laid_out.domains(), 40.0)
+    run = Run.of("bn", stream="continual(clean=false)")
+    accuracy = dict.fromkeys(run.resolved_stream.domains(), 40.0)
     groups = groups_of([make_without_rows(tmp_path / "it", run, accuracy, images=10)])
     headings = [column.text for column in metrics_table(groups, brief=True).columns]
     assert len(accuracy) == 15

@@ -160,7 +160,7 @@ def fake_paper_run(path, method, accuracy=None, **of_run):
     """As the paper's protocol has it, at the paper's numbers unless told otherwise."""
     given = {"data": "cifar100-c", "preset": "cifar100-c", "model": "resnext29:w.pt", **of_run}
     row = PAPER.row(method)
-    run = Run(method, **given)
+    run = Run.of(method, **given)
     place = run.folder(path, run.fingerprint(HASHES))
     make_without_rows(place, run, accuracy or row.by_domain, images=10_000)
     return row

@@ -6,7 +6,6 @@ import os
 import platform
 import shlex
 import sys
-from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
@@ -31,13 +30,13 @@ def describe(run: Run, materials: Materials) -> Manifest:
     return Manifest(
         fingerprint=run.fingerprint(hashes),
         title=run.title,
-        run={**asdict(run), "window": run.sight},  # as used, where none was given
+        run=run.as_used,
         method=run.composition.for_classes(classes).plain,
         settings={
             part.name: {one.name: SettingValue(one.value, one.origin) for one in part.settings}
-            for part in card(run.method, run.preset, classes).parts
+            for part in card(run.methods, run.preset, classes).parts
         },
-        stream=str(run.laid_out),
+        stream=str(run.resolved_stream),
         order=list(run.shown),
         batches=len(flow),
         images=flow.samples,
@@ -49,7 +48,7 @@ def describe(run: Run, materials: Materials) -> Manifest:
             "python": platform.python_version(),
             **{name: version(name) for name in LIBRARIES},
         },
-        machine=machine(run.device),
+        machine=machine(run.machine.device),
         command=shlex.join(["holdfast", *sys.argv[1:]]),
         time_started=now(),
     )

@@ -75,7 +75,7 @@ def perform(
     folder = place.beside if anew else place
     recorder = Recorder(materials.classes(run))
     flow = materials.flow(run)
-    with folder.held(), threads(run.threads):
+    with folder.held(), threads(run.machine.threads):
         if anew and not resume:
             folder.discard()
         if folder.exists:
@@ -118,7 +118,7 @@ def _go_on(
         if snapshot is not None:
             geometry.load(snapshot / "analysis.safetensors")
     _recall(folder, recorder)
-    memory = PeakMemory(torch.device(run.device))
+    memory = PeakMemory(torch.device(run.machine.device))
     watcher.begins(run, recorder, len(flow))
 
     def save(place: Path) -> None:
@@ -131,7 +131,7 @@ def _go_on(
     told = False
     with stoppable() as stop, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
-        for batch in flow.batches(done, workers=run.workers):
+        for batch in flow.batches(done, workers=run.machine.workers):
             seen = show(adapter, batch, memory.read, geometry)
             rows.append(seen.row())
             recorder.update(seen)
@@ -173,13 +173,12 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
     with materials.preparing(run):
         return holdfast.adapt(
             model,
-            *run.methods,
+            run.composition,
             source=materials.source(run),
-            preset=run.preset,
             seed=run.seed,
-            head=run.head,
-            window=run.sight,
-            precision=run.precision,
+            head=run.model.head,
+            window=run.effective_window,
+            precision=run.model.precision,
         )
 
 

@@ -10,9 +10,10 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from types import NoneType
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, cast, get_args
 
 from holdfast.bench.names import distinct
+from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse as parse_stream
 from holdfast.recipes.base import HOST_SETTINGS, Learner
@@ -25,7 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Of the learning rate that a method has by itself.
+# Of the learning rate that a method has by default.
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 # Keys of a sweep as a whole, which are no part of a run, and the least they may be.
@@ -91,7 +92,7 @@ def expand(given: Mapping[str, Any]) -> list[Point]:
     for method, *values in product(methods, *axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         for spec, at, tags in _vary(method, chosen.get("preset"), settings, any(rates)):
-            run = Run(**{**_ordered(chosen), "method": spec, "tags": tags})
+            run = Run.of(spec, tags=tags, **_ordered(chosen))
             place = {"method": titles[method], **at, **{key: str(chosen[key]) for key in swept}}
             points.setdefault(run.identity, Point(run, place))
     if not points:
@@ -110,8 +111,8 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
 @cache
 def _keys() -> dict[str, Setting]:
     """What each key admits; with the default `none` it may be left open."""
-    hints = {**get_type_hints(Run), "seeds": int, "order": str, "orders": int, "lr": bool}
-    del hints["tags"]
+    hints = {"method": str, **{flag: one.hint for flag, one in OPTIONS.items()}}
+    hints |= {"seeds": int, "order": str, "orders": int, "lr": bool}
     found = {}
     for name, hint in hints.items():
         kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
@@ -132,6 +133,8 @@ def _read(key: str, given: Any) -> list[Any]:
             f"A sweep has no key {key!r}.{nearest(key, valid)} Keys: {listed(valid, 99)}."
         )
     setting = _keys()[key]
+    if setting.kind is str:
+        given = _texts(given)
     found = [None if str(one).lower() == "none" else _value(setting, one) for one in _many(given)]
     if None in found and setting.default != "none":
         raise ValueError(f"sweep: {key} takes {setting.admits()}, not none.")
@@ -157,6 +160,15 @@ def _read_setting(key: str, given: Any, methods: Sequence[str]) -> list[Value | 
 def _value(setting: Setting, given: Any) -> Value | None:
     """As a file has it, or as a text."""
     return setting.read(given, quoted=False) if isinstance(given, str) else setting.check(given)
+
+
+def _texts(given: Any) -> Any:
+    """With numbers as one text: mean = [0.5, 0.5, 0.5] of a file is one mean, and no list of
+    three, as no text is a number."""
+    many = _many(given)
+    if many and all(isinstance(one, int | float) and not isinstance(one, bool) for one in many):
+        return ",".join(map(str, many))
+    return [_texts(one) if isinstance(one, list) else one for one in many]
 
 
 def _many(given: Any) -> list[Any]:

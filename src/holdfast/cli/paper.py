@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from holdfast.cli.run import Setup, conclude, finished, perform_watched
+from holdfast.cli.options import Many, PaperSetup
+from holdfast.cli.run import conclude, finished, perform_watched
 from holdfast.util.terminal import columns, show
 
 if TYPE_CHECKING:
@@ -24,13 +25,11 @@ class Paper:
 
     id: tyro.conf.Positional[str]
     """An experiment, such as table-imagenet; or list, which shows them all."""
-    setup: Setup = Setup()
-    method: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
-    ] = ()
-    """Only these of its methods; once for each. By itself, all."""
+    setup: PaperSetup = PaperSetup()
+    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    """Only these of its methods; once for each. Default: all."""
     preset: str | None = None
-    """cifar100-c or imagenet-c; by itself, that of the data, else that of the experiment."""
+    """cifar100-c or imagenet-c. Default: that of the data, else that of the experiment."""
     jobs: int = 1
     """Runs at a time."""
     markdown: Path | None = None

@@ -26,7 +26,7 @@ class Report:
     follow: bool = False
     """Write the page again as rows arrive, and serve it on this machine, until Ctrl-C."""
     port: int = 0
-    """Where to serve it; by itself, any that is free."""
+    """Where to serve it. Default: any that is free."""
     every: float = 5.0
     """Seconds between two looks at the runs."""
 

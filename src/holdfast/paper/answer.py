@@ -34,17 +34,17 @@ from holdfast.results.stored import StoredRun
 from holdfast.util.words import listed
 
 if TYPE_CHECKING:
-    from holdfast.cli.run import Setup
+    from holdfast.cli.options import GivenOptions
 
 
 # Runs.
 
 
 def plans(
-    experiment: Experiment, setup: Setup, preset: str | None = None
+    experiment: Experiment, setup: GivenOptions, preset: str | None = None
 ) -> list[tuple[Line, Run]]:
     """Every run of an experiment, beside the line that it is for."""
-    if setup.batch is not None and any(line.batch for line in experiment.lines):
+    if "batch" in setup.given and any(line.batch for line in experiment.lines):
         raise ValueError(f"{experiment.id} is about the batch size: leave out --batch.")
     found = [
         (line, _plan(experiment, setup, preset, line, stream, seed))
@@ -62,10 +62,16 @@ def plans(
 
 
 def _plan(
-    experiment: Experiment, setup: Setup, preset: str | None, line: Line, stream: str, seed: int
+    experiment: Experiment,
+    setup: GivenOptions,
+    preset: str | None,
+    line: Line,
+    stream: str,
+    seed: int,
 ) -> Run:
     if preset is None:
-        preset = setup.data if setup.data and setup.data in PRESETS else experiment.benchmark.preset
+        data = setup.given.get("data")
+        preset = data if data in PRESETS else experiment.benchmark.preset
     given = {"preset": preset, "stream": stream, "analysis": experiment.analysis}
     batch = {} if line.batch is None else {"batch": line.batch}
     return setup.plan(_shortest(line.method, preset), seed, **given, **batch)
@@ -267,22 +273,20 @@ def _facts(experiment: Experiment, runs: Sequence[StoredRun]) -> dict[str, str]:
     def all_of(fact: Callable[[StoredRun], object]) -> str:
         return listed(dict.fromkeys(str(fact(run)) for run in runs), 99)
 
-    windows = (
-        {"window": all_of(lambda run: run.run.sight)} if any(run.run.sight for run in runs) else {}
-    )
-    return {
-        "data": all_of(lambda run: run.run.data),
-        "model": all_of(lambda run: model_name(run.run)),
-        "preset": all_of(lambda run: run.run.preset),
-        "severity": all_of(lambda run: run.run.severity),
+    def machine(stored: StoredRun) -> str:
+        used = stored.run.machine
+        return f"{stored.manifest.machine['processor']}, {used.device}, threads {used.threads}"
+
+    facts = {
+        "data": all_of(lambda stored: stored.run.data.name),
+        "model": all_of(lambda stored: model_name(stored.run)),
+        "preset": all_of(lambda stored: stored.run.preset),
+        "severity": all_of(lambda stored: stored.run.data.severity),
         "images a domain": all_of(images_a_domain),
-        "images a batch": all_of(lambda run: run.batch_size),
-        **windows,
+        "images a batch": all_of(lambda stored: stored.batch_size),
+        "window": all_of(lambda stored: stored.run.effective_window),
         "orders": f"{experiment.orders} random ones" if experiment.orders else "the paper's",
-        "seeds": all_of(lambda run: run.seed),
-        "machine": all_of(
-            lambda run: (
-                f"{run.manifest.machine['processor']}, {run.run.device}, threads {run.run.threads}"
-            )
-        ),
+        "seeds": all_of(lambda stored: stored.seed),
+        "machine": all_of(machine),
     }
+    return {name: fact for name, fact in facts.items() if (name, fact) != ("window", "None")}

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.bench.materials import MODELS, SOURCES
+from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse
 from holdfast.models.zoo import NETWORKS
@@ -23,6 +24,14 @@ CONTROL = Line("Source", "frozen")
 
 # In points: rounding, and a few images that another library's floats or JPEG decoder decide.
 TOLERANCE = 0.1
+
+# Options that have a sentence of their own below; and all others that may make a difference.
+_SAID = {"data", "model", "mean", "std", "severity", "preset", "source", "precision"}
+CHECKED_BY_DEFAULT = {
+    flag
+    for flag, one in OPTIONS.items()
+    if one.decides in ("images", "method") and one.told_by != "stream" and flag not in _SAID
+}
 
 
 def in_protocol(experiment: Experiment, line: Line) -> bool:
@@ -47,18 +56,26 @@ def published_row(experiment: Experiment, line: Line) -> PublishedRow | None:
 
 def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     """What differs from the paper's protocol, as far as it is known before a run."""
-    benchmark, expected = experiment.benchmark, parse(experiment.stream)
-    stream = run.laid_out
-    found = []
-    if run.data != benchmark.data:
-        found.append(f"the data is {run.data}, not {benchmark.data}")
+    return [*_data_and_model(run, experiment), *_stream(run, experiment), *_others(run, experiment)]
+
+
+def _data_and_model(run: Run, experiment: Experiment) -> list[str]:
+    benchmark, found = experiment.benchmark, []
+    if run.data.name != benchmark.data:
+        found.append(f"the data is {run.data.name}, not {benchmark.data}")
     if network(run) != benchmark.network:
         paper_s = f"{benchmark.network} ({benchmark.weights})"
         found.append(f"the model is {model_name(run)}, not {paper_s}")
     if run.normalization is not None:
         found.append("the model's normalisation was given")
-    if run.severity != benchmark.severity:
-        found.append(f"severity is {run.severity}, not {benchmark.severity}")
+    if run.data.severity != benchmark.severity:
+        found.append(f"severity is {run.data.severity}, not {benchmark.severity}")
+    return found
+
+
+def _stream(run: Run, experiment: Experiment) -> list[str]:
+    benchmark, expected = experiment.benchmark, parse(experiment.stream)
+    stream, found = run.resolved_stream, []
     if stream.limit and stream.limit < benchmark.images:
         found.append(_images(stream.limit, benchmark))
     if stream.batch != benchmark.batch_size:
@@ -68,17 +85,27 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     open_to["order_seed"] = getattr(stream, "order_seed", 0)
     if stream != replace(expected, **open_to):
         found.append(f"the stream is {stream}, not {expected}")
+    return found
+
+
+def _others(run: Run, experiment: Experiment) -> list[str]:
+    benchmark, found = experiment.benchmark, []
     if run.preset != benchmark.preset:
         found.append(f"the preset is {run.preset or 'none'}, not {benchmark.preset}")
-    if run.source not in (None, SOURCES[benchmark.data]):
-        found.append(f"the source is known from {run.source}, not from the training set")
-    if run.precision is not None:
-        found.append(f"forward passes are in {run.precision}")
+    if run.model.source not in (None, SOURCES[benchmark.data]):
+        found.append(f"the source is known from {run.model.source}, not from the training set")
+    if run.model.precision is not None:
+        found.append(f"forward passes are in {run.model.precision}")
+    # Of all other options, the paper's protocol is what they are where nothing is given.
+    usual = {**{flag: one.default for flag, one in OPTIONS.items()}, "window": run.usual_window}
+    for flag, value in run.as_used.items():
+        if flag in CHECKED_BY_DEFAULT and value != usual[flag]:
+            found.append(f"--{flag} {value} was given")
     return found
 
 
 def model_name(run: Run) -> str:
-    return run.model or MODELS.get(run.data, "none")
+    return run.model.name or MODELS.get(run.data.name, "none")
 
 
 def network(run: Run) -> str | None:
@@ -104,7 +131,7 @@ def _differences(experiment: Experiment, one: StoredRun) -> list[str]:
     found = planned_differences(one.run, experiment)
     benchmark = experiment.benchmark
     images = images_a_domain(one)
-    if images != benchmark.images and not one.run.laid_out.limit:
+    if images != benchmark.images and not one.run.resolved_stream.limit:
         found.append(_images(images, benchmark))
     return found
 

@@ -33,7 +33,7 @@ def _published_rows(comparison: Comparison) -> PublishedRows:
         return PublishedRows("None of these runs can stand beside published numbers.")
     if not known:
         return PublishedRows("No run is finished, so none stands beside published numbers.")
-    data = known[0].run.data
+    data = known[0].run.data.name
     tables = [one for one in _tables() if one.benchmark.data == data]
     if not tables:
         name = short_data(data)
@@ -96,8 +96,8 @@ def _can_be_compared(run: StoredRun) -> bool:
         return False
     return (
         manifest.finished
-        and isinstance(written.data, str)
-        and isinstance(written.model, str | None)
+        and isinstance(written.data.name, str)
+        and isinstance(written.model.name, str | None)
         and {"data", "model"} <= set(manifest.hashes)
         and bool(manifest.order)
         and bool(run.by_domain("accuracy"))

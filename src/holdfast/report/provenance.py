@@ -8,21 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.results.comparison import Comparison
-from holdfast.results.group import Group, repeated_over
+from holdfast.results.group import FACTS, Group, repeated_over
 from holdfast.results.stored import SettingValue, StoredRun
 from holdfast.util.words import listed
-
-OPTIONS = (
-    "data",
-    "model",
-    "preset",
-    "severity",
-    "window",
-    "intruders",
-    "precision",
-    "device",
-    "threads",
-)
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,7 @@ def provenance(comparison: Comparison) -> Provenance:
 def facts(runs: Sequence[StoredRun]) -> dict[str, str]:
     """In words, with all values where runs differ."""
     values: dict[str, Iterable[object]] = {
-        **{name: [run.option(name) for run in runs] for name in OPTIONS},
+        **{title: [run.option(flag) for run in runs] for title, flag in FACTS.items()},
         "stream": [run.stream for run in runs],
         "images a batch": [run.batch_size for run in runs],
         "images": [run.manifest.images or None for run in runs],

@@ -30,11 +30,11 @@ def _heading(comparison: Comparison) -> str:
     first, seeds = comparison.groups[0].first, len(comparison.groups[0].runs)
     run = first.run
     facts = [
-        Path(run.data).name,
-        Path(run.model.split(":")[-1]).name if run.model else "",
+        Path(run.data.name).name,
+        Path(run.model.name.split(":")[-1]).name if run.model.name else "",
         first.stream,
         f"{first.manifest.images} images",
-        f"window {run.sight}" if run.sight else "",
+        f"window {run.effective_window}" if run.effective_window else "",
         f"preset {run.preset}" if run.preset else "",
         f"{seeds} seed{'s' * (seeds > 1)}",
     ]

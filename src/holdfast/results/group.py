@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from holdfast.bench.options import ASIDE, IMAGES
+from holdfast.bench.options import FACTS as FACTS
 from holdfast.bench.sweep import CHOSEN
 from holdfast.results.acting import IDLE, steps_taken
 from holdfast.results.numbers import Number
@@ -14,16 +16,6 @@ from holdfast.results.stored import StoredRun
 
 # One batch in twenty that takes this many times the median tells of other programs at work.
 STEADY = 1.5
-# Which images come, and in which order; another draw of a random order is another seed.
-DECIDES_IMAGES = (
-    *("data", "model", "mean", "std", "severity", "images", "classes", "intruders", "frost"),
-    "head",
-)
-# What decides no number, and what is compared by other means.
-NOT_COMPARED = (
-    *("root", "workers", "tags", "analysis", "seed", "method", "stream", "batch", "limit"),
-    "domains",
-)
 
 
 @dataclass(frozen=True)
@@ -125,7 +117,7 @@ class Group:
     def conditions(self) -> dict[str, Any]:
         """All that may set it apart from other groups of its comparison, but the method."""
         manifest = self.first.manifest
-        aside = {*NOT_COMPARED, *DECIDES_IMAGES}
+        aside = {*ASIDE, *IMAGES}
         return {
             **{name: value for name, value in manifest.run.items() if name not in aside},
             "batch": self.first.batch_size,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.bench.code import code_hashes
 from holdfast.bench.manifest import Manifest
-from holdfast.bench.plan import ELSEWHERE, Run
+from holdfast.bench.options import NOT_IN_FINGERPRINT
+from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
 
 
@@ -31,10 +31,10 @@ def of_other_code(runs: Iterable[Run], out: Path) -> list[RunFolder]:
 
 def _same_but_code(run: Run, manifest: Manifest) -> bool:
     """Whether a manifest is of this run, as far as names tell."""
-    given = asdict(run)
-    names = given.keys() - {*ELSEWHERE, "method", "stream", "window"}
+    given = run.flat
+    names = given.keys() - {*NOT_IN_FINGERPRINT, "method", "stream", "window"}
     return (
         all(manifest.run.get(name, given[name]) == given[name] for name in names)
         and manifest.method == run.composition.for_classes(manifest.classes).plain
-        and manifest.stream == str(run.laid_out)
+        and manifest.stream == str(run.resolved_stream)
     )

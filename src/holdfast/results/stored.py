@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from holdfast.bench.manifest import SettingValue as SettingValue
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED, Seen
+from holdfast.bench.options import OPTIONS, nested
 from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Stream
@@ -268,12 +269,12 @@ def read_analysis(folder: RunFolder) -> pl.DataFrame | None:
 def read_run(manifest: Manifest) -> Run:
     """The run that a manifest is of, without running any code that it names: methods of one's own
     have to be loaded before."""
-    known = {field.name for field in fields(Run)}
-    given = {name: value for name, value in manifest.run.items() if name in known}
+    options = {name: value for name, value in manifest.run.items() if name in OPTIONS}
     run = object.__new__(Run)
     find = partial(find_loaded, hashes=manifest.hashes)
-    vars(run)["methods"] = parse(given["method"], find)
-    Run.__init__(run, **{**given, "tags": tuple(given.get("tags", ()))})
+    method = manifest.run["method"]
+    vars(run)["methods"] = parse(method, find)
+    Run.__init__(run, method, tags=manifest.tags, **nested(options))
     return run
 
 
