@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Subset
 from holdfast.bench.code import code_hash, code_hashes
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
-from holdfast.data.cache import keep, keep_set
+from holdfast.data.cache import cached, cached_set
 from holdfast.data.corrupt.corrupted import find_table
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
@@ -135,7 +135,7 @@ class Materials:
                 classes=run.classes,
                 frost=run.frost,
             )
-            return keep_set(data, self._images / data_fingerprint(data)[:16])
+            return cached_set(data, self._images / data_fingerprint(data)[:16])
 
         key = (run.data, run.root, run.severity, run.images, run.classes, run.frost)
         return self._once(("data", *key, frozenset(run.shown)), opened)
@@ -180,7 +180,7 @@ class Materials:
                 images: Images = Glyphs("train", DRAWN_IMAGES)
             else:
                 images = open_clean(name, run.root, split="train", classes=run.classes)
-            return keep(images, self._images / f"{data_fingerprint(images)[:16]}.images")
+            return cached(images, self._images / f"{data_fingerprint(images)[:16]}.images")
 
         return self._once(("source set", name, run.root, run.classes), opened)
 

@@ -124,8 +124,8 @@ def doctor(
         images alone cannot; some hundreds are needed for that.
     batch_size: of the stream to come.
     source: what is known of the source data, as for `adapt`.
-    head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
-    method: the methods to try, as spec strings; by itself, all that have a name.
+    head: name of the layer that maps features to logits; default: the last `nn.Linear`.
+    method: the methods to try, as spec strings; default: all that have a name.
 
     The model itself is never changed.
     """
@@ -232,6 +232,15 @@ def _suggest_head(network: Network, images: Tensor) -> str:
 
 
 def _check_outputs(logits: Tensor) -> list[Finding]:
+    if logits.shape[1] == 1:
+        return [
+            Finding(
+                "problem",
+                "The model gives one logit, whose softmax is 1 whatever the image: to holdfast "
+                "that is one class, not two. Return two: "
+                "torch.cat([torch.zeros_like(logit), logit], 1).",
+            )
+        ]
     if float(logits.min()) < 0 or float(logits.max()) > 1:
         return []
     return [

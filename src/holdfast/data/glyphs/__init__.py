@@ -7,15 +7,14 @@ the rest. Image i of a split is the same on every machine: see `compose`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from holdfast.data.glyphs.compose import CLASSES, SPLITS, compose
-from holdfast.data.images import Images
+from holdfast.data.images import Images, as_floats
 from holdfast.data.pools import Made
 from holdfast.models.glyphs import model
 from holdfast.util.words import listed
@@ -34,7 +33,7 @@ def labels(split: str, indices: Tensor) -> Tensor:
 def images(split: str, indices: Tensor, *, seed: int = 0) -> Tensor:
     """Float images in [0, 1], (N, 3, 32, 32). There are as many as you ask for: `SIZES` are what
     the benchmark takes. Another seed is another set of the same kind."""
-    return compose(indices, labels(split, indices), split, seed).float() / 255
+    return as_floats(compose(indices, labels(split, indices), split, seed))
 
 
 def _check(split: str, indices: Tensor) -> None:
@@ -59,12 +58,9 @@ class Glyphs(Images):
         size = SIZES.get(split, 0) if size is None else size
         self.labels = labels(split, torch.arange(size)).numpy()
 
-    def image(self, index: int) -> Tensor:
-        return self.images([index])[0]
-
-    def images(self, indices: Iterable[int]) -> Tensor:
-        chosen = torch.from_numpy(np.fromiter(indices, np.int64))
-        return images(self.split, chosen, seed=self.seed)
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        chosen = torch.tensor(indices, dtype=torch.int64)
+        return compose(chosen, labels(self.split, chosen), self.split, self.seed)
 
 
 def benchmark(size: int | None = None, *, severity: int = 5, seed: int = 0) -> Made:
