@@ -128,6 +128,12 @@ def doctor(
     method: the methods to try, as spec strings; default: all that have a name.
 
     The model itself is never changed.
+
+    >>> import holdfast
+    >>> from holdfast.models import resnet20
+    >>> diagnosis = holdfast.doctor(resnet20(10), method="tent")
+    >>> diagnosis.head, diagnosis.classes, diagnosis.methods["tent"].fits
+    ('fc', 10, True)
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"The model must be a torch.nn.Module, not {type(model).__name__}.")

@@ -40,6 +40,10 @@ def tune_cpu() -> CpuTuning:
 
     Call it before torch is imported, since threads are set up then. What the environment says
     already is left alone, and so is a system without glibc.
+
+    >>> import holdfast
+    >>> print(holdfast.tune_cpu())  # doctest: +ELLIPSIS
+    Waiting threads: .... Freed memory: ....
     """
     missing = []
     given = _given(WAIT)

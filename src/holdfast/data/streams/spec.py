@@ -127,7 +127,12 @@ _KIND = re.compile(r"\s*([\w-]+)\s*")
 
 
 def parse(spec: str) -> Stream:
-    """The stream that a spec string names: kind, or kind(name=value,…)."""
+    """The stream that a spec string names: kind, or kind(name=value,…).
+
+    >>> from holdfast.data.streams import parse
+    >>> parse("correlated(gamma=1, batch=16)").batch
+    16
+    """
     found = _KIND.match(spec)
     name = found[1].lower() if found else ""
     if found and name not in _kinds:
