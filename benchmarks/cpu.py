@@ -1,10 +1,11 @@
 """What holdfast's CPU settings are worth: `holdfast.tune_cpu()` and the default memory format.
 
-    python benchmarks/cpu.py
+    python benchmarks/cpu.py            # some minutes, on a machine that does nothing else
+    python benchmarks/cpu.py --quick    # whether it runs: no basis for a judgement
 
-Each row compares a step of tent as released code runs it (contiguous tensors, nothing set) with
-ours. Settings belong to a process, so there is one process for each, and they take turns, step by
-step. Busy rows have two processes beside them that do nothing but count.
+Each row compares two ways to run a step of tent: as released code runs it (a plain loop over
+contiguous tensors, nothing set), and as holdfast does by default. Settings belong to a process, so
+each way has a process of its own; they take turns, step by step, and begin a round in turns.
 """
 
 import json
@@ -13,72 +14,110 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import tyro
 
-SET = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+from holdfast.util.cpu import MEMORY, WAIT
+
+# released: see above. waiting: the same with the wait policy alone. ours: holdfast's default.
+Way = Literal["released", "waiting", "ours"]
 
 
 @dataclass(frozen=True)
 class Case:
-    """A net, its images, and what is compared."""
+    """A net, its images, which way is compared with that of released code, and what is wanted of
+    its gain: in processor time and in wall time, or in wall time alone."""
 
     name: str
     net: str
     size: int
     batch: int
     threads: int
+    wanted: float
+    way: Way = "ours"
     busy: int = 0
-    wait_only: bool = False
+    """Processes beside it that do nothing but count."""
+
+    @property
+    def wall_alone(self) -> bool:
+        return self.threads > 1
 
 
 CASES = (
-    Case("ResNeXt-29", "resnext29", 32, 32, 1),
-    Case("ResNet-50 at 160²", "resnet50", 160, 8, 1),
-    Case("ResNet-20, 2 threads, 2 busy processes", "resnet20", 32, 64, 2, busy=2),
-    Case("ResNet-20, 2 threads, wait policy alone", "resnet20", 32, 64, 2, wait_only=True),
+    Case("ResNeXt-29", "resnext29", 32, 64, 1, 2),
+    Case("ResNet-50 at 160²", "resnet50", 160, 8, 1, 1.3),
+    Case("ResNet-20, 2 threads, 2 busy processes", "resnet20", 32, 64, 2, 5, busy=2),
+    # A loss of 3 % at most.
+    Case("ResNet-20, 2 threads, wait policy alone", "resnet20", 32, 64, 2, 0.97, way="waiting"),
 )
+QUICK_BATCH = 8
+# So that threads of the other process, which spin for a while after its step, have gone to sleep.
+PAUSE = 0.05
 
 
-def work(case: Case, ours: bool) -> None:
-    """One step for each line that comes in; its processor time and wall time go out."""
+def work(case: Case, way: Way, batch: int) -> None:
+    """A step for each line that comes in; its processor time and wall time go out."""
+    if way == "waiting":
+        os.environ["OMP_WAIT_POLICY"] = "passive"
     import holdfast
 
-    if ours and case.wait_only:
-        os.environ["OMP_WAIT_POLICY"] = "passive"
-    elif ours:
+    if way == "ours":
         holdfast.tune_cpu()
     import torch
 
-    from holdfast import models as nets
+    from holdfast import models
 
     torch.set_num_threads(case.threads)
     torch.manual_seed(0)
-    plain = not ours or case.wait_only
-    adapter = holdfast.adapt(
-        getattr(nets, case.net)().eval(), "tent", memory_format="contiguous" if plain else "auto"
-    )
-    images = torch.rand(case.batch, 3, case.size, case.size)
-    adapter(images)
+    net = getattr(models, case.net)().eval()
+    images = torch.rand(batch, 3, case.size, case.size)
+    step = holdfast.adapt(net, "tent") if way == "ours" else plain_tent(net)
+    step(images)
     for _ in sys.stdin:
+        time.sleep(PAUSE)
         wall, processor = time.perf_counter(), time.process_time()
-        adapter(images)
+        step(images)
         print(json.dumps([time.process_time() - processor, time.perf_counter() - wall]), flush=True)
 
 
+def plain_tent(net: Any) -> Callable[[Any], Any]:
+    """Tent with nothing around it: batch statistics, entropy, SGD on scale and shift."""
+    import torch
+    from torch import nn
+
+    net.requires_grad_(False)
+    trained = []
+    for layer in net.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
+            trained += [layer.weight.requires_grad_(), layer.bias.requires_grad_()]
+    optimizer = torch.optim.SGD(trained, lr=1e-4, momentum=0.9)
+
+    def step(images: Any) -> Any:
+        logits = net(images)
+        entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+        optimizer.zero_grad()
+        entropy.backward()
+        optimizer.step()
+        return logits.detach()
+
+    return step
+
+
 class Worker:
-    def __init__(self, number: int, ours: bool):
-        clean = {name: value for name, value in os.environ.items() if name not in SET}
-        command = [
-            sys.executable,
-            __file__,
-            "--case",
-            str(number),
-            "--ours" if ours else "--no-ours",
-        ]
+    """A process that takes steps one way."""
+
+    def __init__(self, number: int, way: Way, batch: int):
+        environment = {n: v for n, v in os.environ.items() if n not in (*WAIT, *MEMORY)}
+        command = [sys.executable, __file__, "work", str(number), way, str(batch)]
+        self.times: list[tuple[float, float]] = []
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, env=clean, stdin=pipe, stdout=pipe, text=True)
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=pipe, stdout=pipe, text=True
+        )
 
     def step(self) -> tuple[float, float]:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -87,50 +126,66 @@ class Worker:
         processor, wall = json.loads(self.process.stdout.readline())
         return processor, wall
 
-    def end(self) -> None:
-        self.process.communicate()
+    def medians(self) -> tuple[float, float]:
+        processor, wall = (statistics.median(times) for times in zip(*self.times, strict=True))
+        return processor, wall
 
 
-def compare(number: int, rounds: int) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Processor time and wall time of released code, and of ours, in turns."""
-    workers = [Worker(number, ours) for ours in (False, True)]
-    counting = [sys.executable, "-c", "while True: pass"]
-    for worker in workers:
-        worker.step()  # the first is not counted
-    busy = [subprocess.Popen(counting) for _ in range(CASES[number].busy)]
+def compare(number: int, rounds: int, batch: int) -> tuple[Worker, Worker]:
+    """Released code, and the other way, with the times of their steps."""
+    case = CASES[number]
+    both = Worker(number, "released", batch), Worker(number, case.way, batch)
+    busy: list[subprocess.Popen[bytes]] = []
     try:
-        found = [[worker.step() for worker in workers] for _ in range(rounds)]
+        for worker in both:
+            worker.step()  # the first is not counted
+        busy += [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(case.busy)
+        ]
+        for turn in range(rounds):
+            for worker in both if turn % 2 == 0 else both[::-1]:
+                worker.times.append(worker.step())
     finally:
         for process in busy:
             process.kill()
-        for worker in workers:
-            worker.end()
-    released, ours = zip(*found, strict=True)
-    return tuple(list(each) for each in (*zip(*released, strict=True), *zip(*ours, strict=True)))
+        for worker in both:
+            worker.process.communicate()
+    return both
 
 
-def main(rounds: int = 10, case: int | None = None, ours: bool = False) -> None:
-    """rounds: steps of each. case, ours: for the processes that this one starts."""
-    if case is not None:
-        work(CASES[case], ours)
-        return
+def main(rounds: int = 10, quick: bool = False) -> None:
+    """What holdfast's CPU settings are worth.
+
+    Args:
+        rounds: steps each way takes.
+        quick: two rounds on small batches.
+    """
     from holdfast.util.terminal import columns, show
 
-    table = columns("step of tent", "processor s", "ours", "ratio", "wall s", "ours", "ratio")
+    load = os.getloadavg()[0]
+    if load > 0.5 and not quick:
+        print(f"Others are busy on this machine (load {load:.1f}): times will tell of them too.")
+    heads = ("step of tent", "processor s", "ours", "gain", "wall s", "ours", "gain", "wanted", "")
+    table = columns(*heads)
     for number, one in enumerate(CASES):
-        times = [statistics.median(each) for each in compare(number, rounds)]
-        processor, wall, our_processor, our_wall = times
-        table.add_row(
-            one.name,
-            f"{processor:.2f}",
-            f"{our_processor:.2f}",
-            f"{processor / our_processor:.2f} ×",
-            f"{wall:.2f}",
-            f"{our_wall:.2f}",
-            f"{wall / our_wall:.2f} ×",
-        )
+        size = QUICK_BATCH if quick else one.batch
+        released, ours = (w.medians() for w in compare(number, 2 if quick else rounds, size))
+        gains = [theirs / mine for theirs, mine in zip(released, ours, strict=True)]
+        judged = gains[1:] if one.wall_alone else gains
+        cells = [
+            cell
+            for theirs, mine, gain in zip(released, ours, gains, strict=True)
+            for cell in (f"{theirs:.3f}", f"{mine:.3f}", f"{gain:.2f} ×")
+        ]
+        wanted = f"{one.wanted:g} ×{', wall' if one.wall_alone else ''}"
+        verdict = "reached" if min(judged) >= one.wanted else "missed"
+        table.add_row(f"{one.name}, batch {size}", *cells, wanted, "" if quick else verdict)
     show(table)
 
 
 if __name__ == "__main__":
-    tyro.cli(main)
+    match sys.argv[1:]:
+        case ["work", number, ("released" | "waiting" | "ours") as way, batch]:
+            work(CASES[int(number)], way, int(batch))
+        case _:
+            tyro.cli(main)

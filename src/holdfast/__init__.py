@@ -71,7 +71,7 @@ else:
         return sorted([*_PLACES, *(method.__name__ for method in methods().values())])
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Adapter",

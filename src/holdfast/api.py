@@ -48,6 +48,13 @@ def adapt(
     rollback: when predictions collapse, go back to the last healthy state instead of only warning.
 
     The model itself is never changed.
+
+    >>> import torch, holdfast
+    >>> from holdfast.models import resnet20
+    >>> adapter = holdfast.adapt(resnet20(10), "tent(lr=0.001)")
+    >>> logits = adapter(torch.rand(8, 3, 32, 32))
+    >>> adapter.last.stepped
+    True
     """
     options = Options(
         seed=seed,
@@ -78,6 +85,14 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
     """Go on from a saved adapter, with the model it was made from.
 
     source: only for what a file does not hold, such as replay images.
+
+    >>> import torch, holdfast
+    >>> from holdfast.models import resnet20
+    >>> model, images = resnet20(10), torch.rand(8, 3, 32, 32)
+    >>> adapter = holdfast.adapt(model, "tent")
+    >>> adapter.save("camera.safetensors")
+    >>> torch.equal(adapter(images), holdfast.load("camera.safetensors", model)(images))
+    True
     """
     header, tensors = files.read(path, KIND)
     model_hash = fingerprint(model)

@@ -20,6 +20,7 @@ from torch import nn
 
 import holdfast
 from holdfast.explain.doctor import Diagnosis
+from holdfast.util.terminal import as_text
 
 
 def only_problem(diagnosis):
@@ -166,6 +167,18 @@ def test_probabilities_are_no_logits():
     sigmoids = holdfast.doctor(nn.Sequential(Net(), nn.Sigmoid()), textures(16))
     notes = [one.text for one in sigmoids.findings if one.level == "note"]
     assert any("All outputs lie in [0, 1]" in text for text in notes)
+
+
+def test_one_logit_is_no_classifier_of_two_classes():
+    model = Net()
+    model.fc = nn.Linear(12, 1)
+    said = only_problem(holdfast.doctor(model, textures(16)))
+    assert "one logit" in said and "torch.cat([torch.zeros_like(logit), logit], 1)" in said
+
+
+def test_a_diagnosis_reads_the_same_with_and_without_colour():
+    diagnosis = holdfast.doctor(Net(), textures(16))
+    assert str(diagnosis) == as_text(diagnosis)
 
 
 def test_images_that_the_model_cannot_take_are_a_problem_of_their_own():

@@ -134,6 +134,16 @@ def test_a_few_labels_do_not_decide_between_near_values():
     assert "more labelled images" in found.text and "--limit" in found.text
 
 
+def test_no_more_images_are_asked_for_than_are_taken(monkeypatch):
+    monkeypatch.setattr("holdfast.explain.accuracy.MOST", 60)
+    net = trained_net(*values_of("CIFAR-100"))
+    known = labelled(net, values_of("CIFAR-100"), 60)
+    found = judge_labelled(holdfast.normalized(net, *values_of("CIFAR-100")), known)[-1]
+    assert found.level == "note"
+    assert "more labelled images" not in found.text
+    assert found.text.endswith(". Take the values of the training.")
+
+
 def test_the_most_accurate_is_advised_though_another_is_more_surely_better():
     """One mends 20 images of 400 and spoils none, one mends 100 and spoils 75."""
     ours = torch.arange(400) < 200

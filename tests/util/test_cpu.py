@@ -99,6 +99,20 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert faults["tuned"] * 20 < faults["plain"]
 
 
+@pytest.mark.parametrize(("most", "said"), [(32 << 20, "kept"), (1 << 20, "mallopt refused")])
+def test_a_glibc_that_takes_lower_thresholds_alone_gets_them(monkeypatch, most, said):
+    class Libc:
+        def mallopt(self, number, value):
+            return int(number != cpu.M_MMAP_THRESHOLD or value <= most)
+
+    monkeypatch.setattr(cpu.ctypes, "CDLL", lambda name: Libc())
+    monkeypatch.setattr(cpu, "_has_glibc", lambda: True)
+    monkeypatch.setattr(cpu, "_memory_is_kept", False)
+    for name in cpu.MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    assert said in holdfast.tune_cpu().memory
+
+
 def test_without_glibc_nothing_is_tried(monkeypatch):
     monkeypatch.setattr(cpu, "_has_glibc", lambda: False)
     for name in cpu.MEMORY:

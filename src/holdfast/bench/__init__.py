@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from holdfast.util.extras import require
+
 if TYPE_CHECKING:
     from holdfast.bench.metrics.recorder import Recorder as Recorder
     from holdfast.bench.plan import Run as Run
@@ -15,6 +17,7 @@ else:
 
     def __getattr__(name: str) -> object:
         if name in _PLACES:
+            require("polars", "holdfast.bench")
             return getattr(import_module(f"holdfast.bench.{_PLACES[name]}"), name)
         raise AttributeError(f"module 'holdfast.bench' has no attribute {name!r}")
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Subset
 from holdfast.bench.code import code_hash, code_hashes
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
-from holdfast.data.cache import keep, keep_set
+from holdfast.data.cache import cached, cached_set
 from holdfast.data.corrupt.corrupted import find_table
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
@@ -127,10 +127,10 @@ class Materials:
     def data(self, run: Run) -> DataSet:
         def opened() -> DataSet:
             data = open_shown(run.shown, **vars(run.data))
-            found = data_fingerprint(data)
-            kept = keep_set(data, self._images / found[:16])
-            self._opened["hash", id(kept)] = found
-            return kept
+            fingerprint = data_fingerprint(data)
+            stored = cached_set(data, self._images / fingerprint[:16])
+            self._opened["hash", id(stored)] = fingerprint
+            return stored
 
         return self._cached(("data", run.data, frozenset(run.shown)), opened)
 
@@ -179,10 +179,10 @@ class Materials:
                 images: Images = Glyphs("train", DRAWN_IMAGES)
             else:
                 images = open_clean(name, root, split="train", classes=classes)
-            found = data_fingerprint(images)
-            kept = keep(images, self._images / f"{found[:16]}.images")
-            self._opened["hash", id(kept)] = found
-            return kept
+            fingerprint = data_fingerprint(images)
+            stored = cached(images, self._images / f"{fingerprint[:16]}.images")
+            self._opened["hash", id(stored)] = fingerprint
+            return stored
 
         root, classes = run.data.root, run.data.classes
         return self._cached(("source set", name, root, classes), opened)

@@ -1,8 +1,8 @@
-"""Images that are made as they are read, such as corrupted ones, kept on disk once made."""
+"""A cache on disk for images that are made as they are read, such as corrupted ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from holdfast.data.readers.sets import DataSet, Domain
 LARGEST_SIDE = 64
 
 
-class Kept(Images):
+class CachedImages(Images):
     """Each image is made when it is first asked for, and read from a file of bytes afterwards.
 
     Several processes may share the file: what two of them write into one place is the same, and
@@ -44,17 +44,14 @@ class Kept(Images):
             )
         return self._opened
 
-    def image(self, index: int) -> Tensor:
-        return self.images([index])[0]
-
-    def images(self, indices: Iterable[int]) -> Tensor:
+    def raw(self, indices: Sequence[int]) -> Tensor:
         chosen = np.fromiter(indices, np.int64)
         pixels, there = self._files()
         missing = np.unique(chosen[there[chosen] == 0])
         if len(missing):
-            pixels[missing] = as_bytes(self.made.images(missing.tolist())).numpy()
+            pixels[missing] = as_bytes(self.made.raw(missing.tolist())).numpy()
             there[missing] = 1
-        return torch.from_numpy(pixels[chosen]).to(torch.float32).div_(255)
+        return torch.from_numpy(pixels[chosen])
 
     def file_name(self, index: int) -> str | None:
         return self.made.file_name(index)
@@ -76,8 +73,8 @@ def _open(path: Path, shape: tuple[int, ...]) -> Array:
 
 
 @dataclass(frozen=True)
-class KeptSet(DataSet):
-    """A data set whose made images are kept; those at severities of their own are made anew."""
+class CachedSet(DataSet):
+    """A data set with a cache; images at severities of their own are made anew."""
 
     made: DataSet
 
@@ -85,17 +82,18 @@ class KeptSet(DataSet):
         return self.made.at(*layers)
 
 
-def keep(images: Images, path: Path) -> Images:
-    """The images themselves, if they are not made as they are read, or are large."""
+def cached(images: Images, path: Path) -> Images:
+    """The images with a cache; as they are, if they are large or lie in files already."""
     made = isinstance(images, Corrupted | Glyphs)
     if not made or max(images.image(0).shape[1:]) > LARGEST_SIDE:
         return images
-    return Kept(images, path)
+    return CachedImages(images, path)
 
 
-def keep_set(data: DataSet, folder: Path) -> DataSet:
-    """The data set, with what is made of it kept below a folder."""
+def cached_set(data: DataSet, folder: Path) -> DataSet:
+    """The data set, with a cache of its images below a folder."""
     domains = tuple(
-        Domain(one.name, keep(one.dataset, folder / f"{one.name}.images")) for one in data.domains
+        Domain(domain.name, cached(domain.dataset, folder / f"{domain.name}.images"))
+        for domain in data.domains
     )
-    return KeptSet(data.name, data.classes, domains, data)
+    return CachedSet(data.name, data.classes, domains, data)

@@ -31,12 +31,17 @@ class Images(Dataset[tuple[Tensor, int]], ABC):
         return len(self.labels)
 
     @abstractmethod
-    def image(self, index: int) -> Tensor:
-        """One image, (channels, height, width)."""
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        """A new batch, (batch, channels, height, width), as it is stored: uint8, or float32 in
+        [0, 1]."""
 
     def images(self, indices: Iterable[int]) -> Tensor:
-        """A batch, (batch, channels, height, width)."""
-        return torch.stack([self.image(index) for index in indices])
+        """A batch, float32 in [0, 1], (batch, channels, height, width)."""
+        return as_floats(self.raw(list(indices)))
+
+    def image(self, index: int) -> Tensor:
+        """One image, (channels, height, width)."""
+        return self.images([index])[0]
 
     def file_name(self, index: int) -> str | None:
         """`class/file` where images are files, else nothing."""
@@ -89,11 +94,8 @@ class Subset(Images):
         self.labels = whole.labels[self.indices]
         self.classes, self.names = whole.classes, whole.names
 
-    def image(self, index: int) -> Tensor:
-        return self.whole.image(int(self.indices[index]))
-
-    def images(self, indices: Iterable[int]) -> Tensor:
-        return self.whole.images(self.indices[list(indices)].tolist())
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        return self.whole.raw(self.indices[indices].tolist())
 
     def file_name(self, index: int) -> str | None:
         return self.whole.file_name(int(self.indices[index]))
@@ -108,9 +110,10 @@ class Joined(Images):
         self.classes = max(part.classes for part in parts)
         self._ends = np.cumsum([len(part) for part in parts])
 
-    def image(self, index: int) -> Tensor:
-        part, index = self._find(index)
-        return part.image(index)
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        images = [part.raw([at]) for part, at in map(self._find, indices)]
+        alike = len({one.dtype for one in images}) == 1
+        return torch.cat(images if alike else [as_floats(one) for one in images])
 
     def file_name(self, index: int) -> str | None:
         part, index = self._find(index)
@@ -121,15 +124,21 @@ class Joined(Images):
         return self.parts[which], index - int(self._ends[which - 1]) if which else index
 
 
-def as_image(values: Array) -> Tensor:
-    """One image, CHW: bytes divided by 255, floats as they are."""
-    # Always a copy: the file may be mapped, and read-only.
-    tensor = torch.from_numpy(values.astype(np.float32, order="C", subok=False))
-    return tensor.div_(255) if values.dtype == np.uint8 else tensor
+def as_tensor(values: Array) -> Tensor:
+    """A copy, since the file may be mapped and read-only: uint8, or float32."""
+    dtype = np.uint8 if values.dtype == np.uint8 else np.float32
+    return torch.from_numpy(values.astype(dtype, order="C", subok=False))
+
+
+def as_floats(images: Tensor) -> Tensor:
+    """Bytes divided by 255; floats as they are."""
+    return images.float().div_(255) if images.dtype == torch.uint8 else images
 
 
 def as_bytes(images: Tensor) -> Tensor:
-    """Images in [0, 1] as uint8; exact where they came from bytes."""
+    """Images in [0, 1] as uint8; exact where they came from bytes, and bytes as they are."""
+    if images.dtype == torch.uint8:
+        return images
     check_range(images, "The images")
     return images.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 

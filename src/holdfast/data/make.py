@@ -18,12 +18,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import holdfast
-from holdfast.data.corrupt.corrupted import find_table
+from holdfast.data.corrupt.corrupted import Recipe, find_table
 from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table
 from holdfast.data.images import Images
 from holdfast.data.readers.layouts import SEVERITIES, check_severity
 from holdfast.data.readers.sets import check_corruptions
-from holdfast.data.writers import ArrayWriter, Block, FolderWriter, Recipe, Writer, replace_whole
+from holdfast.data.writers import ArrayWriter, Block, FolderWriter, Writer, replace_whole
 from holdfast.util.progress import progress
 from holdfast.util.whole import whole
 

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table, corrupt
-from holdfast.data.images import as_bytes
+from holdfast.data.corrupt.corrupted import Recipe
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table
+from holdfast.data.images import Images, as_bytes, as_floats
 from holdfast.data.readers.layouts import CLEAN
 
 Indices = NDArray[np.int64]
@@ -66,10 +67,8 @@ class Made:
         frost: Path | None = None,
     ):
         self.clean = clean
-        self.frost = frost
         self.severity = severity
-        self.table = table
-        self.seed = seed
+        self.recipe = Recipe(table, seed, frost)
 
     def __getitem__(self, domain: str) -> Pool:
         return self.clean if domain == CLEAN else self.at((domain, self.severity))
@@ -78,7 +77,7 @@ class Made:
         for name, _ in layers:
             if name not in CORRUPTIONS:
                 raise KeyError(f"there is no corruption {name!r}")
-        return Layered(self.clean, layers, self.table, self.seed, self.frost)
+        return Layered(self.clean, layers, self.recipe)
 
 
 class Layered:
@@ -89,19 +88,10 @@ class Layered:
     every image is one that the published tables admit.
     """
 
-    def __init__(
-        self,
-        clean: Pool,
-        layers: Sequence[Layer],
-        table: Table,
-        seed: int,
-        frost: Path | None = None,
-    ):
+    def __init__(self, clean: Pool, layers: Sequence[Layer], recipe: Recipe):
         self.clean = clean
-        self.frost = frost
         self.layers = tuple(layers)
-        self.table = table
-        self.seed = seed
+        self.recipe = recipe
 
     @property
     def labels(self) -> Any:
@@ -112,23 +102,17 @@ class Layered:
 
     def images(self, indices: Iterable[int]) -> Tensor:
         chosen = np.fromiter(indices, np.int64)
-        images = as_bytes(self.clean.images(chosen.tolist()))
+        clean = self.clean.raw if isinstance(self.clean, Images) else self.clean.images
+        images = as_bytes(clean(chosen.tolist()))
         # The golden ratio spreads the shares evenly over any run of indices.
         spread = chosen * 0.6180339887498949 % 1
         for name, severity in self.layers:
             grades = np.floor(severity + spread).astype(int)
             for grade in np.unique(grades[grades > 0]).tolist():
                 at = torch.from_numpy(np.flatnonzero(grades == grade))
-                images[at] = corrupt(
-                    images[at],
-                    name,
-                    severity=grade,
-                    indices=chosen[at.numpy()].tolist(),
-                    seed=self.seed,
-                    table=self.table,
-                    frost=self.frost,
-                )
-        return images.float().div_(255)
+                some = chosen[at.numpy()].tolist()
+                images[at] = self.recipe.apply(images[at], name, grade, some)
+        return as_floats(images)
 
 
 class Uniform:

@@ -17,8 +17,7 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from holdfast.data.corrupt.corrupted import Corrupted
-from holdfast.data.corrupt.corruptions import Table
+from holdfast.data.corrupt.corrupted import Recipe
 from holdfast.data.fetch.transfer import check_room
 from holdfast.data.images import Images, as_bytes
 from holdfast.data.readers.layouts import CLEAN, SEVERITIES, jpeg_name
@@ -26,15 +25,6 @@ from holdfast.data.readers.layouts import CLEAN, SEVERITIES, jpeg_name
 QUALITY = 85
 # A block's images take about this many bytes, and much more while they are corrupted.
 BLOCK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What decides how an image is corrupted, besides itself and its index."""
-
-    table: Table
-    seed: int
-    frost: Path | None
 
 
 @dataclass(frozen=True)
@@ -212,17 +202,10 @@ def _blocks(
 
 
 def _corrupted(clean: Images, recipe: Recipe, block: Block, indices: Sequence[int]) -> Tensor:
+    images = as_bytes(clean.raw(indices))
     if block.severity == 0:
-        return as_bytes(clean.images(indices))
-    corrupted = Corrupted(
-        clean,
-        block.name,
-        block.severity,
-        table=recipe.table,
-        seed=recipe.seed,
-        frost=recipe.frost,
-    )
-    return corrupted.raw(indices)
+        return images
+    return recipe.apply(images, block.name, block.severity, indices)
 
 
 def _save(path: Path, values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:

@@ -15,7 +15,7 @@ from holdfast.source.agreement import find_mistake
 from holdfast.util.progress import Advance, progress
 
 BATCH = 64
-# Of more images, only so many are looked at, spread over all of them.
+# Of more images, only so many are taken, spread over all of them.
 MOST = 2000
 
 # Normalisations that differ by less are as good as the same.
@@ -111,12 +111,12 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
         )
     open_ = [one for one in rivals if one.gain + SURE * one.error >= POINT]
     if open_:
+        more = "Give more labelled images (on the command line, a higher --limit), or take"
+        advice = f"{more if len(hits) < MOST else 'Take'} the values of the training."
         return Finding(
             "note",
             f"Cannot tell whether images are normalised as in training: {said}, and it is not "
-            f"ruled out that other usual values are a point better: {named(open_)}. Give more "
-            "labelled images (on the command line, a higher --limit), or take the values of the "
-            "training.",
+            f"ruled out that other usual values are a point better: {named(open_)}. {advice}",
         )
     return Finding(
         "good", f"Images are normalised as in training: {said}, and no other usual way does better."

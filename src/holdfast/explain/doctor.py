@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Group
-from rich.text import Text
 from torch import Tensor, nn
 
 from holdfast.engine.checks import check_images
@@ -25,12 +24,15 @@ from holdfast.parts.select import norm_layers
 from holdfast.recipes.compose import brief, compose, methods
 from holdfast.source.source import Source
 from holdfast.util.cpu import untuned
-from holdfast.util.terminal import as_text, columns, facts
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
 
 # Statistics of the input are taken over so many images.
-LOOK_AT = 64
+SAMPLE = 64
 
-MARKS = {"good": ("✓", "green"), "note": ("!", "yellow"), "problem": ("✗", "red")}
+MARKS = {"good": "✓", "note": "!", "problem": "✗"}
+STYLES = {"✓": "green", "!": "yellow", "✗": "red"}
 
 
 @dataclass(frozen=True)
@@ -57,38 +59,51 @@ class Diagnosis:
         return tuple(one.text for one in self.findings if one.level == "problem")
 
     def __str__(self) -> str:
-        return as_text(self)
+        return "\n\n".join(f"{title}\n{_aligned(rows)}" for title, rows in self._sections().items())
 
     def __rich__(self) -> Group:
+        """The same in colour, for those who have rich."""
+        from rich.console import Group
+        from rich.text import Text
+
+        from holdfast.util.terminal import columns
+
+        parts: list[RenderableType] = []
+        for title, rows in self._sections().items():
+            table = columns()
+            for *names, text in rows:
+                table.add_row(*(Text(name, STYLES.get(name, "bold")) for name in names), Text(text))
+            parts += [Text(f"\n{title}" if parts else title, "bold"), table]
+        return Group(*parts)
+
+    def _sections(self) -> dict[str, list[tuple[str, ...]]]:
+        """Rows by their title."""
         head = (
             f"{self.head}, {self.head_type}: {self.feature_size} features, {self.classes} classes"
         )
         norms = ", ".join(f"{count} {kind}" for kind, count in self.norm_layers.items())
-        named = {
-            "head": head if self.head else "not found",
-            "norm layers": norms or "none",
-            "normalisation": self.normalization or "no holdfast.normalized in the model",
-            "runs as": f"{self.dtype} on {self.device}, {self.memory_format}",
+        return {
+            self.model: [
+                ("head", head if self.head else "not found"),
+                ("norm layers", norms or "none"),
+                ("normalisation", self.normalization or "no holdfast.normalized in the model"),
+                ("runs as", f"{self.dtype} on {self.device}, {self.memory_format}"),
+            ],
+            "Model and images": [(MARKS[one.level], one.text) for one in self.findings],
+            f"Methods, at a batch size of {self.batch_size}": [
+                (MARKS[fit.level], name, "; ".join(fit.remarks) or "fits")
+                for name, fit in self.methods.items()
+            ],
         }
-        found = columns()
-        for one in self.findings:
-            found.add_row(_mark(one.level), Text(one.text))
-        fits = columns()
-        for name, fit in self.methods.items():
-            level = "problem" if not fit.fits else "note" if fit.remarks else "good"
-            fits.add_row(_mark(level), Text(name, "bold"), Text("; ".join(fit.remarks) or "fits"))
-        return Group(
-            Text(self.model, "bold"),
-            facts(named),
-            Text("\nModel and images", "bold"),
-            found,
-            Text(f"\nMethods, at a batch size of {self.batch_size}", "bold"),
-            fits,
-        )
 
 
-def _mark(level: str) -> Text:
-    return Text(*MARKS[level])
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as lines, with columns two spaces apart."""
+    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    lines = (
+        "".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+    )
+    return "\n".join(map(str.rstrip, lines))
 
 
 def doctor(
@@ -109,10 +124,16 @@ def doctor(
         images alone cannot; some hundreds are needed for that.
     batch_size: of the stream to come.
     source: what is known of the source data, as for `adapt`.
-    head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
-    method: the methods to try, as spec strings; by itself, all that have a name.
+    head: name of the layer that maps features to logits; default: the last `nn.Linear`.
+    method: the methods to try, as spec strings; default: all that have a name.
 
     The model itself is never changed.
+
+    >>> import holdfast
+    >>> from holdfast.models import resnet20
+    >>> diagnosis = holdfast.doctor(resnet20(10), method="tent")
+    >>> diagnosis.head, diagnosis.classes, diagnosis.methods["tent"].fits
+    ('fc', 10, True)
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"The model must be a torch.nn.Module, not {type(model).__name__}.")
@@ -200,7 +221,7 @@ def _describe(model: nn.Module) -> str:
 def _sample(network: Network, images: Tensor) -> Tensor:
     """Some of the images, spread over all of them."""
     images = check_images(images, None, convolutional=network.is_conv)
-    some = images.detach()[spread(len(images), LOOK_AT)]
+    some = images.detach()[spread(len(images), SAMPLE)]
     return some.to("cpu", torch.float32, copy=True)
 
 
@@ -217,6 +238,15 @@ def _suggest_head(network: Network, images: Tensor) -> str:
 
 
 def _check_outputs(logits: Tensor) -> list[Finding]:
+    if logits.shape[1] == 1:
+        return [
+            Finding(
+                "problem",
+                "The model gives one logit, whose softmax is 1 whatever the image: to holdfast "
+                "that is one class, not two. Return two: "
+                "torch.cat([torch.zeros_like(logit), logit], 1).",
+            )
+        ]
     if float(logits.min()) < 0 or float(logits.max()) > 1:
         return []
     return [

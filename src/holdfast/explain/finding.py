@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Level = Literal["good", "note", "problem"]
+
 
 @dataclass(frozen=True)
 class Finding:
     """One thing found: all is well, worth knowing, or wrong."""
 
-    level: Literal["good", "note", "problem"]
+    level: Level
     text: str

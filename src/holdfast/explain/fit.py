@@ -14,6 +14,7 @@ from holdfast.engine.heads import find_head
 from holdfast.engine.network import fingerprint
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.options import Options
+from holdfast.explain.finding import Level
 from holdfast.recipes.compose import Composition
 from holdfast.source.source import Source
 from holdfast.util.words import enumerated
@@ -31,6 +32,10 @@ class Fit:
 
     fits: bool
     remarks: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        return "problem" if not self.fits else "note" if self.remarks else "good"
 
 
 class _Wanted(Exception):  # noqa: N818 (a signal, not an error)

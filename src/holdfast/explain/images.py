@@ -10,8 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.images import Array, as_image
-from holdfast.data.readers.folders import ENDINGS, read_folder, read_picture, resize_and_crop
+from holdfast.data.images import Array, as_floats, as_tensor
+from holdfast.data.readers.folders import (
+    ENDINGS,
+    pixels_of,
+    read_folder,
+    read_picture,
+    resize_and_crop,
+)
 from holdfast.engine.network import logits_of
 from holdfast.explain.accuracy import spread
 from holdfast.util.words import listed
@@ -60,8 +66,14 @@ def labels_for(model: nn.Module, sample: Sample) -> Tensor | None:
 
 
 def _read_folder(folder: Path, limit: int, size: int | None) -> Sample:
-    files = sorted(one for one in folder.iterdir() if one.suffix.lower() in ENDINGS)
+    inside = sorted(folder.iterdir())
+    files = [path for path in inside if path.suffix.lower() in ENDINGS]
     labels, classes = None, None
+    if not files and not any(path.is_dir() for path in inside):
+        raise ValueError(
+            f"{folder} holds no images: expected files that end in {listed(ENDINGS)}, or a folder "
+            "of them for each class."
+        )
     if not files:
         found = read_folder(folder, size=None)
         files = [found.root / found.file_name(index) for index in range(len(found))]
@@ -72,8 +84,8 @@ def _read_folder(folder: Path, limit: int, size: int | None) -> Sample:
         size = SIZE
     if size is not None:
         pictures = [resize_and_crop(picture, size) for picture in pictures]
-    images = [as_image(np.asarray(picture).transpose(2, 0, 1)) for picture in pictures]
-    return Sample(torch.stack(images), None if labels is None else labels[some], classes)
+    images = torch.stack([as_tensor(pixels_of(picture)) for picture in pictures])
+    return Sample(as_floats(images), None if labels is None else labels[some], classes)
 
 
 def _read_file(path: Path, limit: int) -> Sample:
@@ -94,7 +106,7 @@ def _read_file(path: Path, limit: int) -> Sample:
             "of shape (batch, height, width, channels) or (batch, channels, height, width)."
         )
     some = spread(len(array), limit)
-    images = as_image(array[some])
+    images = as_floats(as_tensor(array[some]))
     if images.ndim == 4 and images.shape[-1] in (1, 3):
         images = images.permute(0, 3, 1, 2)
     if labels is None or labels.dtype.kind not in "iu" or labels.shape != array.shape[:1]:

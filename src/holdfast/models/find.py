@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import nn
 
+from holdfast.models import glyphs
 from holdfast.models.normalization import Normalization, Normalized, normalized, read_normalization
 from holdfast.models.zoo import NETWORKS, build
 from holdfast.util.imports import file_hash, import_code
@@ -42,19 +43,13 @@ def find_model(place: str, normalization: Normalization | None = None) -> nn.Mod
     elif first == "timm" and rest:
         model, like = _from_timm(rest)
     else:
-        model = _glyphs() if place == "glyphs" else _from_code(place)
+        model = glyphs.model() if place == "glyphs" else _from_code(place)
         if normalization is None:
             return model
         if any(isinstance(layer, Normalized) for layer in model.modules()):
             raise ValueError(f"{place} normalises its input already: leave --mean and --std out.")
     mean, std = normalization or read_normalization(like)
     return normalized(model, mean, std).eval()
-
-
-def _glyphs() -> nn.Module:
-    from holdfast.data import glyphs  # which needs these networks
-
-    return glyphs.model()
 
 
 def hash_of_code(place: str) -> str | None:

@@ -89,6 +89,11 @@ def normalized(
 
     like: what to read mean and std off, in their place: a timm model, weights of torchvision, an
         image processor of Hugging Face.
+
+    >>> import holdfast
+    >>> from holdfast.models import resnet20
+    >>> holdfast.normalized(resnet20(10), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)).mean.shape
+    torch.Size([3, 1, 1])
     """
     if like is not None:
         if mean is not None or std is not None:

@@ -273,21 +273,20 @@ def _facts(experiment: Experiment, runs: Sequence[StoredRun]) -> dict[str, str]:
     def all_of(fact: Callable[[StoredRun], object]) -> str:
         return listed(dict.fromkeys(str(fact(run)) for run in runs), 99)
 
-    has_window = any(run.run.effective_window for run in runs)
-    return {
-        "data": all_of(lambda run: run.run.data.name),
-        "model": all_of(lambda run: model_name(run.run)),
-        "preset": all_of(lambda run: run.run.preset),
-        "severity": all_of(lambda run: run.run.data.severity),
+    def machine(stored: StoredRun) -> str:
+        used = stored.run.machine
+        return f"{stored.manifest.machine['processor']}, {used.device}, threads {used.threads}"
+
+    facts = {
+        "data": all_of(lambda stored: stored.run.data.name),
+        "model": all_of(lambda stored: model_name(stored.run)),
+        "preset": all_of(lambda stored: stored.run.preset),
+        "severity": all_of(lambda stored: stored.run.data.severity),
         "images a domain": all_of(images_a_domain),
-        "images a batch": all_of(lambda run: run.batch_size),
-        **({"window": all_of(lambda run: run.run.effective_window)} if has_window else {}),
+        "images a batch": all_of(lambda stored: stored.batch_size),
+        "window": all_of(lambda stored: stored.run.effective_window),
         "orders": f"{experiment.orders} random ones" if experiment.orders else "the paper's",
-        "seeds": all_of(lambda run: run.seed),
-        "machine": all_of(
-            lambda run: (
-                f"{run.manifest.machine['processor']}, {run.run.machine.device}, "
-                f"threads {run.run.machine.threads}"
-            )
-        ),
+        "seeds": all_of(lambda stored: stored.seed),
+        "machine": all_of(machine),
     }
+    return {name: fact for name, fact in facts.items() if (name, fact) != ("window", "None")}

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from holdfast.engine.checks import InputRange
 from holdfast.engine.draws import Draws
 from holdfast.parts.jitter import jitter
+from holdfast.util.extras import require
 
 Augmentation = Literal["strong", "cotta", "rotta", "none", "flip", "alternate"]
 
@@ -33,6 +34,8 @@ class Augment(nn.Module):
         self.name = name
         self.draws = draws
         self.chain = CHAINS.get(name)
+        if name == "strong":
+            require("kornia", "augment=strong")
         if self.chain and input_range is None:
             raise ValueError(
                 f"augment={name} changes colours, so it has to know where images lie: pass "

@@ -50,7 +50,12 @@ def _register_all() -> None:
 
 def methods() -> dict[str, type[Method]]:
     """All methods by name, those of installed packages among them. The classes carry the traits
-    that `holdfast card` shows."""
+    that `holdfast card` shows.
+
+    >>> import holdfast
+    >>> holdfast.methods()["debias"].plugin
+    True
+    """
     global _entry_points_read
     _register_all()
     if not _entry_points_read:
@@ -192,7 +197,13 @@ class Composition:
 
 
 def compose(*parts: str | Method, preset: str | None = None) -> Composition:
-    """Read the parts, check that they go together, and resolve their settings."""
+    """Read the parts, check that they go together, and resolve their settings.
+
+    >>> import holdfast
+    >>> method = holdfast.compose("tent", "debias(alpha=0.9)", preset="cifar100-c")
+    >>> method.host.lr, method.plugins[0].alpha
+    (0.0001, 0.9)
+    """
     if not parts:
         raise ValueError(
             f"Name a method, as in adapt(model, 'tent'). Methods: {listed(methods())}."

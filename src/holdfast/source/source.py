@@ -77,6 +77,12 @@ class Source:
         `fisher` is another loader for the images of Fisher information (labels are not used);
         without it, the same loader serves. `cache` is a folder for work that takes long (RMT's
         warm-up): there it survives a kill, goes on where it stopped, and serves other processes.
+
+        >>> import torch, holdfast
+        >>> from holdfast.models import resnet20
+        >>> loader = [(torch.rand(20, 3, 32, 32), torch.arange(20) % 10)]
+        >>> holdfast.Source.from_loader(resnet20(10), loader)
+        <Source of 20 images, 10 classes, 64 features: prototypes>
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit is a number of images, at least 1, or None, not {limit!r}.")

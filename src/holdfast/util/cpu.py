@@ -40,6 +40,10 @@ def tune_cpu() -> CpuTuning:
 
     Call it before torch is imported, since threads are set up then. What the environment says
     already is left alone, and so is a system without glibc.
+
+    >>> import holdfast
+    >>> print(holdfast.tune_cpu())  # doctest: +ELLIPSIS
+    Waiting threads: .... Freed memory: ....
     """
     missing = []
     given = _given(WAIT)
@@ -59,12 +63,12 @@ def tune_cpu() -> CpuTuning:
 
 def untuned() -> list[str]:
     """What of it is missing in this process, for advice."""
-    found = []
+    missing = []
     if not _given(WAIT):
-        found.append("idle threads spin")
+        missing.append("idle threads spin")
     if _has_glibc() and not _memory_is_kept and not _given(MEMORY):
-        found.append("freed memory goes back to the system after every step")
-    return found
+        missing.append("freed memory goes back to the system after every step")
+    return missing
 
 
 def _keep_memory() -> str:
@@ -75,9 +79,16 @@ def _keep_memory() -> str:
     if not _has_glibc():
         return "left to the system, which has no glibc"
     libc = ctypes.CDLL(None)
-    # A trim threshold of −1 is the largest there is: never.
-    wanted = ((M_MMAP_THRESHOLD, GIB), (M_TRIM_THRESHOLD, -1), (M_TOP_PAD, GIB // 4))
-    _memory_is_kept = all(libc.mallopt(number, value) for number, value in wanted)
+    # Some versions of glibc take a threshold of 32 MB at most. A trim threshold of −1 is the
+    # largest there is: never.
+    wanted = (
+        (M_MMAP_THRESHOLD, (GIB, GIB // 32)),
+        (M_TRIM_THRESHOLD, (-1,)),
+        (M_TOP_PAD, (GIB // 4,)),
+    )
+    _memory_is_kept = all(
+        any(libc.mallopt(number, value) for value in values) for number, values in wanted
+    )
     return "kept for the next step" if _memory_is_kept else "left as it was: mallopt refused"
 
 

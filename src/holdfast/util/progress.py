@@ -4,40 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.progress import Task as Row
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class Advance(Protocol):
     def __call__(self, count: int) -> None: ...
 
 
-class _Rate(TextColumn):
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Row):  # type: ignore[no-untyped-def]
-        self.text_format = f"{task.speed:.0f}/s" if task.speed else ""
-        return super().render(task)
-
-
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Advance]:
-    """`with progress("Prototypes", 50_000) as advance: …; advance(64)`."""
+    """`with progress("Prototypes", 50_000) as advance: …; advance(64)`. Silent without rich."""
+    try:
+        bar = _bar()
+    except ModuleNotFoundError:
+        yield lambda count: None
+        return
+    with bar:
+        row = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(row, count)
+
+
+def _bar() -> Progress:
+    from rich import progress as rich
+    from rich.console import Console
+    from rich.text import Text
+
+    class Rate(rich.ProgressColumn):
+        def render(self, task: rich.Task) -> Text:
+            return Text(f"{task.speed:.0f}/s" if task.speed else "")
+
     console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeRemainingColumn(),
+    return rich.Progress(
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        Rate(),
+        rich.TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,
         transient=True,
     )
-    with bar:
-        row = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(row, count)

@@ -42,10 +42,13 @@ class Spoken:
 class Recorder:
     """Streaming figures of one run.
 
-    recorder = Recorder(classes=100)
-    for images, labels in stream:
-        recorder.record(adapter(images), labels, domain="snow", last=adapter.last)
-    recorder.domains["snow"].accuracy, recorder.total.ece(), recorder.summary()
+    >>> import torch
+    >>> from holdfast.bench import Recorder
+    >>> recorder = Recorder(classes=2)
+    >>> logits, labels = torch.eye(2), torch.tensor([0, 0])
+    >>> _ = recorder.record(logits, labels, domain="snow")
+    >>> recorder.domains["snow"].accuracy, round(recorder.total.ece(), 2)
+    (50.0, 0.23)
 
     Images with a negative label are not scored: `intruders` alone tells of them. What a method
     does is counted over the batches that it did not miss.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from holdfast.data.corrupt.corruptions import Table, corrupt
@@ -14,6 +14,26 @@ from holdfast.data.images import Images, as_bytes
 
 # Sides up to this one take the table of CIFAR-C, larger ones that of ImageNet-C.
 SMALL = 64
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What decides how an image is corrupted, beside itself, its index and the corruption."""
+
+    table: Table
+    seed: int = 0
+    frost: Path | None = None
+
+    def apply(self, images: Tensor, name: str, severity: int, indices: Sequence[int]) -> Tensor:
+        return corrupt(
+            images,
+            name,
+            severity,
+            indices=indices,
+            seed=self.seed,
+            table=self.table,
+            frost=self.frost,
+        )
 
 
 class Corrupted(Images):
@@ -34,9 +54,7 @@ class Corrupted(Images):
         self.clean = clean
         self.name = name
         self.severity = severity
-        self.table = table or find_table(clean)
-        self.seed = seed
-        self.frost = frost
+        self.recipe = Recipe(table or find_table(clean), seed, frost)
         self.labels = clean.labels
         self.classes, self.names = clean.classes, clean.names
 
@@ -45,25 +63,9 @@ class Corrupted(Images):
         other.severity = severity
         return other
 
-    def image(self, index: int) -> Tensor:
-        return self.images([index])[0]
-
-    def images(self, indices: Iterable[int]) -> Tensor:
-        return self.raw(indices).to(torch.float32).div_(255)
-
-    def raw(self, indices: Iterable[int]) -> Tensor:
-        """As bytes, like a file holds them."""
-        indices = list(indices)
-        images = as_bytes(self.clean.images(indices))
-        return corrupt(
-            images,
-            self.name,
-            severity=self.severity,
-            indices=indices,
-            seed=self.seed,
-            table=self.table,
-            frost=self.frost,
-        )
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        images = as_bytes(self.clean.raw(indices))
+        return self.recipe.apply(images, self.name, self.severity, indices)
 
     def file_name(self, index: int) -> str | None:
         return self.clean.file_name(index)

@@ -65,17 +65,23 @@ class Entry:
         return self.embedded or (root / self.place).exists()
 
 
-def _zenodo(record: int, file: str, md5: str, size: int, *makes: str, into: str = "") -> Remote:
+def _zenodo(record: int, file: str, md5: str, size: int, *makes: str) -> Remote:
     addresses = tuple(form.format(record=record, file=file) for form in (ZENODO, ZENODO_API))
-    return Remote(file, md5, size, addresses, tuple(f"{into}{made}" for made in makes))
+    return Remote(file, md5, size, addresses, makes)
 
 
-def _imagenet_c(group: str, md5: str, size: int, *corruptions: str) -> Remote:
-    return _zenodo(2235448, f"{group}.tar", md5, size, *corruptions, into="ImageNet-C/")
+def _cifar_c(name: str, record: int, md5: str, size: int) -> Entry:
+    what = f"{name}-C: 19 corruptions of {name}'s test set in 5 severities"
+    return Entry(what, (_zenodo(record, f"{name}-C.tar", md5, size, f"{name}-C"),))
 
 
-def _cifar(file: str, md5: str, size: int, folder: str) -> Remote:
-    return Remote(file, md5, size, (TORONTO.format(file=file),), (folder,))
+def _imagenet_c(group: str, md5: str, size: int, corruptions: str) -> Remote:
+    folders = (f"ImageNet-C/{name}" for name in corruptions.split())
+    return _zenodo(2235448, f"{group}.tar", md5, size, *folders)
+
+
+def _cifar(what: str, file: str, md5: str, size: int, folder: str) -> Entry:
+    return Entry(what, (Remote(file, md5, size, (TORONTO.format(file=file),), (folder,)),))
 
 
 CATALOGUE = {
@@ -83,30 +89,8 @@ CATALOGUE = {
         "50 kinds of characters at 32×32 under 15 corruptions in 5 severities, drawn by code",
         embedded=True,
     ),
-    "cifar10-c": Entry(
-        "CIFAR-10-C: 19 corruptions of CIFAR-10's test set in 5 severities",
-        (
-            _zenodo(
-                2535967,
-                "CIFAR-10-C.tar",
-                "56bf5dcef84df0e2308c6dcbcbbd8499",
-                2_918_000_000,
-                "CIFAR-10-C",
-            ),
-        ),
-    ),
-    "cifar100-c": Entry(
-        "CIFAR-100-C: 19 corruptions of CIFAR-100's test set in 5 severities",
-        (
-            _zenodo(
-                3555552,
-                "CIFAR-100-C.tar",
-                "11f0ed0f1191edbf9fa23466ae6021d3",
-                2_918_473_216,
-                "CIFAR-100-C",
-            ),
-        ),
-    ),
+    "cifar10-c": _cifar_c("CIFAR-10", 2535967, "56bf5dcef84df0e2308c6dcbcbbd8499", 2_918_000_000),
+    "cifar100-c": _cifar_c("CIFAR-100", 3555552, "11f0ed0f1191edbf9fa23466ae6021d3", 2_918_473_216),
     "imagenet-c": Entry(
         "ImageNet-C: 15 corruptions of ImageNet's validation set in 5 severities, 224×224",
         (
@@ -114,82 +98,55 @@ CATALOGUE = {
                 "noise",
                 "e80562d7f6c3f8834afb1ecf27252745",
                 22_565_673_785,
-                "gaussian_noise",
-                "shot_noise",
-                "impulse_noise",
+                "gaussian_noise shot_noise impulse_noise",
             ),
             _imagenet_c(
                 "blur",
                 "2d8e81fdd8e07fef67b9334fa635e45c",
                 7_112_704_951,
-                "defocus_blur",
-                "glass_blur",
-                "motion_blur",
-                "zoom_blur",
+                "defocus_blur glass_blur motion_blur zoom_blur",
             ),
             _imagenet_c(
                 "weather",
                 "33ffea4db4d93fe4a428c40a6ce0c25d",
                 12_797_438_995,
-                "snow",
-                "frost",
-                "fog",
-                "brightness",
+                "snow frost fog brightness",
             ),
             _imagenet_c(
                 "digital",
                 "89157860d7b10d5797849337ca2e5c03",
                 7_757_510_705,
-                "contrast",
-                "elastic_transform",
-                "pixelate",
-                "jpeg_compression",
+                "contrast elastic_transform pixelate jpeg_compression",
             ),
         ),
     ),
-    "cifar10": Entry(
+    "cifar10": _cifar(
         "CIFAR-10, clean, python version",
-        (
-            _cifar(
-                "cifar-10-python.tar.gz",
-                "c58f30108f718f92721af3b95e74349a",
-                170_498_071,
-                "cifar-10-batches-py",
-            ),
-        ),
+        "cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        170_498_071,
+        "cifar-10-batches-py",
     ),
-    "cifar100": Entry(
+    "cifar100": _cifar(
         "CIFAR-100, clean, python version",
-        (
-            _cifar(
-                "cifar-100-python.tar.gz",
-                "eb9058c3a382ffc7106e4002c42a8d85",
-                169_001_437,
-                "cifar-100-python",
-            ),
-        ),
+        "cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        169_001_437,
+        "cifar-100-python",
     ),
-    "cifar10-binary": Entry(
+    "cifar10-binary": _cifar(
         "CIFAR-10, clean, binary version: mapped, where the other is held in memory",
-        (
-            _cifar(
-                "cifar-10-binary.tar.gz",
-                "c32a1d4ab5d03f1284b67883e8d87530",
-                170_052_171,
-                "cifar-10-batches-bin",
-            ),
-        ),
+        "cifar-10-binary.tar.gz",
+        "c32a1d4ab5d03f1284b67883e8d87530",
+        170_052_171,
+        "cifar-10-batches-bin",
     ),
-    "cifar100-binary": Entry(
+    "cifar100-binary": _cifar(
         "CIFAR-100, clean, binary version",
-        (
-            _cifar(
-                "cifar-100-binary.tar.gz",
-                "03b5dce01913d631647c71ecec9e9cb8",
-                168_513_733,
-                "cifar-100-binary",
-            ),
-        ),
+        "cifar-100-binary.tar.gz",
+        "03b5dce01913d631647c71ecec9e9cb8",
+        168_513_733,
+        "cifar-100-binary",
     ),
     "imagenet-5000": Entry(
         "The field's list of 5,000 validation images",

@@ -7,26 +7,21 @@ the rest. Image i of a split is the same on every machine: see `compose`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Sequence
 
-import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from holdfast.data.glyphs.compose import CLASSES, SPLITS, compose
-from holdfast.data.images import Images
+from holdfast.data.images import Images, as_floats
 from holdfast.data.pools import Made
-from holdfast.models import ResNetCifar
-from holdfast.models.normalization import Normalized, normalized
+from holdfast.models.glyphs import model
 from holdfast.util.words import listed
 
 __all__ = ["CLASSES", "SIZES", "Glyphs", "benchmark", "images", "labels", "model", "source_loader"]
 
 SIZES = {"train": 50_000, "test": 10_000}
-WEIGHTS = Path(__file__).with_name("weights.safetensors")
 
 
 def labels(split: str, indices: Tensor) -> Tensor:
@@ -38,7 +33,7 @@ def labels(split: str, indices: Tensor) -> Tensor:
 def images(split: str, indices: Tensor, *, seed: int = 0) -> Tensor:
     """Float images in [0, 1], (N, 3, 32, 32). There are as many as you ask for: `SIZES` are what
     the benchmark takes. Another seed is another set of the same kind."""
-    return compose(indices, labels(split, indices), split, seed).float() / 255
+    return as_floats(compose(indices, labels(split, indices), split, seed))
 
 
 def _check(split: str, indices: Tensor) -> None:
@@ -63,12 +58,9 @@ class Glyphs(Images):
         size = SIZES.get(split, 0) if size is None else size
         self.labels = labels(split, torch.arange(size)).numpy()
 
-    def image(self, index: int) -> Tensor:
-        return self.images([index])[0]
-
-    def images(self, indices: Iterable[int]) -> Tensor:
-        chosen = torch.from_numpy(np.fromiter(indices, np.int64))
-        return images(self.split, chosen, seed=self.seed)
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        chosen = torch.tensor(indices, dtype=torch.int64)
+        return compose(chosen, labels(self.split, chosen), self.split, self.seed)
 
 
 def benchmark(size: int | None = None, *, severity: int = 5, seed: int = 0) -> Made:
@@ -79,11 +71,3 @@ def benchmark(size: int | None = None, *, severity: int = 5, seed: int = 0) -> M
 def source_loader(size: int = 10_000, batch: int = 64) -> DataLoader[tuple[Tensor, int]]:
     """Images and labels that the shipped network was trained on."""
     return DataLoader(Glyphs("train", size), batch_size=batch)
-
-
-def model(*, trained: bool = True) -> Normalized:
-    """A ResNet-8 in eval mode, with its normalisation inside; its weights ship as float16."""
-    network = normalized(ResNetCifar(1, len(CLASSES)), (0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-    if trained:
-        network.model.load_state_dict(load_file(WEIGHTS))
-    return network.eval()

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.data import glyphs
-from holdfast.data.images import as_bytes
 from holdfast.util.progress import progress
 
 EPOCHS = 3
@@ -36,7 +35,7 @@ def fit(network: nn.Module, seed: int) -> None:
     varied as augmentation would make them, so there is none."""
     size = glyphs.SIZES["train"]
     # 150 MB, and quicker than composing each image in each epoch.
-    images = torch.cat([as_bytes(glyphs.images("train", part)) for part in _parts(size)])
+    images = torch.cat([glyphs.Glyphs("train").raw(part.tolist()) for part in _parts(size)])
     steps = EPOCHS * (size // BATCH)
     optimizer = torch.optim.SGD(
         network.parameters(), RATE, momentum=0.9, weight_decay=5e-4, nesterov=True

@@ -11,7 +11,7 @@ import copy
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import IO
 import numpy as np
 from torch import Tensor
 
-from holdfast.data.images import Array, Images, Lazy, as_image, check_labels, check_range
+from holdfast.data.images import Array, Images, Lazy, as_tensor, check_labels, check_range
 from holdfast.util.words import listed
 
 NPZ = "an .npz file with the arrays 'images' and 'labels'"
@@ -70,13 +70,10 @@ class ArrayImages(Images):
         other.severity = severity
         return other
 
-    def image(self, index: int) -> Tensor:
-        return self.images([index])[0]
-
-    def images(self, indices: Iterable[int]) -> Tensor:
+    def raw(self, indices: Sequence[int]) -> Tensor:
         some = self.rows.values[self.start + np.fromiter(indices, np.int64)]
-        images = as_image(some.transpose(0, 3, 1, 2) if self.channels_last else some)
-        if some.dtype != np.uint8:
+        images = as_tensor(some.transpose(0, 3, 1, 2) if self.channels_last else some)
+        if images.is_floating_point():
             check_range(images, self.path or "The images")
         return images
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.data.fetch.catalogue import find_root
+from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
 from holdfast.data.readers import cifar
 from holdfast.data.readers.arrays import read_npz
@@ -43,8 +44,6 @@ def open_clean(
         refuse_lists(str(what), images, classes)
         return cifar.read_clean(str(what), find_root(root), split)
     if what == "glyphs":
-        from holdfast.data.glyphs import Glyphs  # which brings networks with it
-
         refuse_lists(str(what), images, classes)
         return Glyphs(split)
     if what == "imagenet":

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
-from holdfast.data.images import Array, Images, as_image
+from holdfast.data.images import Array, Images, as_tensor
 from holdfast.util.words import listed, nearest
 
 ENDINGS = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -67,7 +68,10 @@ class FolderImages(Images):
     def file_name(self, index: int) -> str:
         return os.fsdecode(bytes(self.files[index]))
 
-    def image(self, index: int) -> Tensor:
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        return torch.stack([as_tensor(self._pixels(index)) for index in indices])
+
+    def _pixels(self, index: int) -> Array:
         path = self.root / self.file_name(index)
         picture = read_picture(path)
         if self.size is not None and self.crop:
@@ -78,7 +82,7 @@ class FolderImages(Images):
                 f"{path} has {width}×{height} pixels; expected {self.size}×{self.size}, as in "
                 "ImageNet-C. Other images are read as a plain folder, which resizes them."
             )
-        return as_image(np.asarray(picture).transpose(2, 0, 1))
+        return pixels_of(picture)
 
 
 def read_picture(path: Path) -> Image.Image:
@@ -90,6 +94,11 @@ def read_picture(path: Path) -> Image.Image:
         raise FileNotFoundError(f"There is no image {path}.") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not an image, or is cut short or damaged: {error}") from None
+
+
+def pixels_of(picture: Image.Image) -> Array:
+    """(channels, height, width), as bytes."""
+    return np.asarray(picture).transpose(2, 0, 1)
 
 
 def resize_and_crop(picture: Image.Image, size: int) -> Image.Image:

@@ -85,7 +85,7 @@ class DataSet:
                 f"{self.name} has files for one corruption at a whole severity from 1 to 5, not "
                 f"for {domain_name(layers)}: open its clean set, which is corrupted as it is read."
             )
-        return Layered(first.clean, layers, first.table, first.seed, first.frost)
+        return Layered(first.clean, layers, first.recipe)
 
 
 def open_data(

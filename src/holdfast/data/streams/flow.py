@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +14,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from holdfast.data.pools import Indices
 from holdfast.data.streams.samplers import Sampler
-from holdfast.data.streams.spec import Stream
 from holdfast.data.streams.view import LazyLabels, Origin, View
-from holdfast.util.whole import whole
+from holdfast.util.settings import Settled
 
 
 @dataclass(frozen=True)
@@ -108,27 +106,34 @@ class Flow:
     for batch in flow: logits = adapter(batch.images)
     """
 
-    def __init__(self, stream: Stream, view: View, seed: int = 0):
-        self.stream = stream
-        self.seed = whole(seed, "seed", 0)
-        self._view = view
-        self._stretches = stream.stretches(view, self.seed)
-        self._reader = _Reader(view, self._stretches)
+    def __init__(
+        self,
+        stream: Settled,
+        view: View,
+        stretches: Sequence[Stretch],
+        *,
+        batch: int,
+        seed: int,
+        rate: float = 0,
+        runs_on: bool = False,
+        notices: Iterable[str] = (),
+    ):
+        """rate: images a second, 0: it waits. runs_on: whether a batch goes on from one stretch
+        into the next. notices: what to know of the stream before it is shown."""
+        self.stream, self.seed, self.notices = stream, seed, tuple(notices)
+        self._view, self._stretches = view, stretches
+        self._batch, self._rate, self._runs_on = batch, rate, runs_on
+        self._reader = _Reader(view, stretches)
 
     def __repr__(self) -> str:
         return f"<Flow {self.stream}, seed {self.seed}: {self.size}>"
 
     def __len__(self) -> int:
         """The number of batches."""
-        return sum(count_batches(self._size(run), self.stream.batch) for run in self._runs())
+        return sum(count_batches(self._size(run), self._batch) for run in self._runs())
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
-
-    @cached_property
-    def notices(self) -> tuple[str, ...]:
-        """What to know of the stream over these data before it is shown."""
-        return tuple(self.stream.notices(self._view, self._stretches))
 
     @property
     def samples(self) -> int:
@@ -144,7 +149,7 @@ class Flow:
     def _runs(self) -> Iterator[range]:
         """Numbers of stretches that are cut into batches together."""
         count = len(self._stretches)
-        step = count if self.stream.runs_on else 1
+        step = count if self._runs_on else 1
         return (range(first, first + step) for first in range(0, count, step))
 
     def _size(self, run: range) -> int:
@@ -155,11 +160,11 @@ class Flow:
         before = 0
         for run in self._runs():
             yield from self._cut(run, before, max(0, start - before))
-            before += count_batches(self._size(run), self.stream.batch)
+            before += count_batches(self._size(run), self._batch)
 
     def _cut(self, run: range, before: int, number: int) -> Iterator[Plan]:
         """Those of one run from its batch `number` on."""
-        batch, total = self.stream.batch, self._size(run)
+        batch, total = self._batch, self._size(run)
         count, place = count_batches(total, batch), 0
         pieces: list[tuple[int, Indices]] = []
         for stretch in run:
@@ -204,7 +209,7 @@ class Flow:
                     generator=torch.Generator(),
                 )
             )
-        return paced(read, self.stream.rate, clock) if self.stream.rate else read
+        return paced(read, self._rate, clock) if self._rate else read
 
 
 def paced(batches: Iterator[Batch], rate: float, clock: Callable[[], float]) -> Iterator[Batch]:

@@ -7,15 +7,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
+from holdfast.data.pools import Data, Pool
+from holdfast.data.streams.flow import Flow, Stretch
+from holdfast.data.streams.view import View
 from holdfast.util.settings import Settled, SpecError, Value, read_settings, setting
+from holdfast.util.whole import whole
 from holdfast.util.words import listed, nearest
-
-if TYPE_CHECKING:
-    from holdfast.data.pools import Data, Pool
-    from holdfast.data.streams.flow import Flow, Stretch
-    from holdfast.data.streams.view import View
 
 
 def limit_setting(meaning: str) -> Any:
@@ -80,15 +79,24 @@ class Stream(Settled, ABC):
         data set with some for each. What one should know of the stream is a warning, and stands
         in the flow's `notices`.
         """
-        from holdfast.data.streams.flow import Flow
-        from holdfast.data.streams.view import View
-
         if intruders is not None and not self.takes_intruders:
             raise ValueError(
                 f"{self} takes no intruders, and some were given: write noisy(kind=other) for "
                 "images of another set, noisy(kind=attack) for adversarial ones, or give none."
             )
-        flow = Flow(self, View(data, 0 if self.redraws else self.limit, intruders), seed)
+        seed = whole(seed, "seed", 0)
+        view = View(data, 0 if self.redraws else self.limit, intruders)
+        stretches = self.stretches(view, seed)
+        flow = Flow(
+            self,
+            view,
+            stretches,
+            batch=self.batch,
+            seed=seed,
+            rate=self.rate,
+            runs_on=self.runs_on,
+            notices=self.notices(view, stretches),
+        )
         for notice in flow.notices:
             warnings.warn(notice, stacklevel=2)
         return flow
@@ -119,7 +127,12 @@ _KIND = re.compile(r"\s*([\w-]+)\s*")
 
 
 def parse(spec: str) -> Stream:
-    """The stream that a spec string names: kind, or kind(name=value,…)."""
+    """The stream that a spec string names: kind, or kind(name=value,…).
+
+    >>> from holdfast.data.streams import parse
+    >>> parse("correlated(gamma=1, batch=16)").batch
+    16
+    """
     found = _KIND.match(spec)
     name = found[1].lower() if found else ""
     if found and name not in _kinds:
