@@ -12,13 +12,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
 from holdfast.bench.code import code_hashes
-from holdfast.bench.opened import Opened
+from holdfast.bench.opened import Opened, open_alike
 from holdfast.bench.plan import Run
 from holdfast.data.cache import cached
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
-from holdfast.data.readers.clean import open_clean
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.source.source import Source
 from holdfast.util.hashing import file_hash, text_hash
@@ -59,14 +58,13 @@ class Materials(Opened):
             if name == "glyphs":
                 images: Images = Glyphs("train", DRAWN_IMAGES)
             else:
-                images = open_clean(name, root, split="train", classes=classes)
+                images = open_alike(run.data, name, split="train", classes=run.data.classes)
             fingerprint = data_fingerprint(images)
             stored = cached(images, self._images / f"{fingerprint[:16]}.images")
             self._opened["hash", id(stored)] = fingerprint
             return stored
 
-        root, classes = run.data.root, run.data.classes
-        return self._cached(("source set", name, root, classes), opened)
+        return self._cached(("source set", name, run.data), opened)
 
     def hashes(self, run: Run) -> dict[str, str | None]:
         """Of what a run is made of, in place of the names that it goes by."""

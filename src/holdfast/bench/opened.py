@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from holdfast.bench.code import code_hash
+from holdfast.bench.options import DataOptions
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.cache import cached_set
@@ -101,7 +102,7 @@ class Opened:
 
     def data(self, run: Run) -> DataSet:
         def opened() -> DataSet:
-            data = open_shown(run.shown, **vars(run.data))
+            data = open_shown(run.shown, run.data)
             fingerprint = data_fingerprint(data)
             stored = cached_set(data, self._images / fingerprint[:16])
             self._opened["hash", id(stored)] = fingerprint
@@ -133,22 +134,29 @@ class Opened:
 
     def _intruders(self, run: Run) -> Images | None:
         """Images of no class that were given."""
-        name, root = run.stream.intruders, run.data.root
+        name = run.stream.intruders
         if name is None:
             return None
-        return self._cached(("intruders", name, root), lambda: open_clean(name, root))
+        return self._cached(("intruders", name, run.data), lambda: open_alike(run.data, name))
 
 
-def open_shown(shown: Sequence[str], name: str, root: str | None, **options: Any) -> DataSet:
+def open_alike(data: DataOptions, name: str, **options: Any) -> Images:
+    """A clean set that is read like the data."""
+    return open_clean(name, data.root, **options)
+
+
+def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
     """A set as a whole; where it lacks something, what a stream shows of it, with clean images if
     there are any."""
+    options = {field: value for field, value in vars(data).items() if value is not None}
+    name = options.pop("name")
     try:
-        return open_data(name, root, **options)
+        return open_data(name, **options)
     except FileNotFoundError:
         some = [each for each in CORRUPTIONS if each in shown] or CORRUPTIONS
         for clean in (True, CLEAN in shown):
             with suppress(FileNotFoundError):
-                return open_data(name, root, corruptions=some, clean=clean, **options)
+                return open_data(name, corruptions=some, clean=clean, **options)
         raise
 
 
