@@ -1,6 +1,8 @@
 """What runs share is opened once."""
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from holdfast.bench import materials as materials_module
 from holdfast.bench import opened
@@ -8,6 +10,8 @@ from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
 from holdfast.data.streams import Stream
+from holdfast.report.provenance import facts
+from holdfast.results.stored import StoredRun
 
 
 def count_calls(monkeypatch, owner, name):
@@ -38,6 +42,32 @@ def test_the_fingerprint_of_images_that_are_kept_is_that_of_the_images(tmp_path,
     data, source = materials.data(run), materials._source_set(run)
     assert materials.data_hash(run) == materials_module.data_fingerprint(data)
     assert materials._hash_of(source) == materials_module.data_fingerprint(source)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """A folder of two classes, of images that differ in size."""
+    for name, number in (("cat", 0), ("dog", 1)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for k in range(4):
+            pixels = np.full((40 + k, 60, 3), 50 * k + number, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{k}.png")
+    return str(tmp_path / "photos")
+
+
+def test_images_of_folders_come_in_the_size_that_was_asked_for(photos, tmp_path):
+    materials = Materials(tmp_path / "cache")
+    given = {"data": photos, "source": photos, "model": "glyphs", "domains": "fog", "limit": 4}
+    for size, side in ((None, 224), (32, 32)):
+        run = Run.of("debias", **given, size=size)
+        assert next(iter(materials.flow(run))).images.shape[-2:] == (side, side)
+        assert materials._source_set(run).image(0).shape[-2:] == (side, side)
+    folder = perform(Run.of("bn", **given, size=32), materials, tmp_path)
+    assert facts([StoredRun.of(folder)])["size"] == "32"
+    with pytest.raises(ValueError, match="size is a whole number from 1 on, not 0"):
+        materials.data(Run.of("bn", data=photos, model="glyphs", size=0))
+    with pytest.raises(ValueError, match=r"--size 48 would not be used, since glyphs-c.* 32×32"):
+        materials.data(Run.of("bn", size=48))
 
 
 def test_a_normalisation_of_too_few_values_is_what_is_wrong(tmp_path):

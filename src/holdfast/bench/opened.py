@@ -103,6 +103,7 @@ class Opened:
     def data(self, run: Run) -> DataSet:
         def opened() -> DataSet:
             data = open_shown(run.shown, run.data)
+            check_size(data, run.data.size)
             fingerprint = data_fingerprint(data)
             stored = cached_set(data, self._images / fingerprint[:16])
             self._opened["hash", id(stored)] = fingerprint
@@ -142,6 +143,8 @@ class Opened:
 
 def open_alike(data: DataOptions, name: str, **options: Any) -> Images:
     """A clean set that is read like the data."""
+    if data.size is not None:
+        options["size"] = data.size
     return open_clean(name, data.root, **options)
 
 
@@ -158,6 +161,16 @@ def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
             with suppress(FileNotFoundError):
                 return open_data(name, corruptions=some, clean=clean, **options)
         raise
+
+
+def check_size(data: DataSet, size: int | None) -> None:
+    """Images that lie in no folder have the size that they have."""
+    *_, height, width = data.domains[-1].dataset.image(0).shape
+    if size not in (None, height):
+        raise ValueError(
+            f"--size {size} would not be used, since {data.name} has images of {width}×{height}: "
+            "leave it out. It is for images in folders."
+        )
 
 
 def check_device(name: str) -> None:

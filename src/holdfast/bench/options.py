@@ -89,6 +89,12 @@ class DataOptions:
     frost: str | None = option(
         None, "Folder with the original frost textures.", decides="images", title="frost textures"
     )
+    size: int | None = option(
+        None,
+        "Side that images of folders are resized and cropped to.",
+        decides="images",
+        usual="224",
+    )
 
 
 @dataclass(frozen=True)

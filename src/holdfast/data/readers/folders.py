@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data.images import Array, Images, as_tensor
+from holdfast.util.whole import whole
 from holdfast.util.words import listed, nearest
 
 ENDINGS = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -39,7 +40,7 @@ class FolderImages(Images):
         self.root = root
         self.classes = len(classes)
         self.names: tuple[str, ...] = tuple(classes)
-        self.size = size
+        self.size = None if size is None else whole(size, "size", 1)
         self.crop = crop
         # As one array: a list of strings would be copied, page by page, into every worker.
         self.files: Array = np.array([os.fsencode(file) for file in files])
