@@ -85,6 +85,16 @@ def test_a_dry_sweep_says_once_why_a_stream_cannot_be_opened(tmp_path, capsys):
     assert note == f"note: nowhere, continual cannot be opened: {' '.join(str(why.value).split())}"
 
 
+def test_a_dry_sweep_says_once_why_a_model_cannot_be_opened(tmp_path, capsys):
+    command = ["sweep", "-m", "bn", "-m", "tent", "--model", "resnet21", "--limit", "8"]
+    assert main([*command, "--dry-run", "--out", str(tmp_path / "runs")]) == 0
+    size, note = capsys.readouterr().err.splitlines()
+    assert size.endswith("; 2 runs")
+    assert note.startswith("note: the model resnet21 cannot be opened: ")
+    assert "not 'resnet21'" in note
+    assert not (tmp_path / "runs").exists()
+
+
 def test_run_and_paper_say_it_before_the_first_result(tmp_path, capsys):
     common = ["--limit", "8", "--threads", "1", "--out", str(tmp_path)]
     run = ["run", "-m", "bn", "-m", "eta(redundancy=0.05)", "--domains", "fog", *common]

@@ -87,6 +87,21 @@ def test_a_normalisation_is_one_value_and_not_three():
     fails("--mean was given without --std", method="bn", mean="0.5")
 
 
+@pytest.mark.parametrize(
+    ("written", "means"),
+    [
+        ("[0.1, 0.2, 0.3]", ["0.1,0.2,0.3"]),
+        ("0.5", ["0.5"]),
+        ("[[0.1, 0.2, 0.3], 0.5]", ["0.1,0.2,0.3", "0.5"]),
+        ('["0.1,0.2,0.3", "0.5"]', ["0.1,0.2,0.3", "0.5"]),
+    ],
+)
+def test_a_file_may_write_a_normalisation_as_numbers(tmp_path, written, means):
+    (tmp_path / "sweep.toml").write_text(f"method = 'bn'\nmean = {written}\nstd = 0.5")
+    found = expand(read_sweep(tmp_path / "sweep.toml"))
+    assert [point.run.model.mean for point in found] == means
+
+
 def test_orders():
     found = runs(method="bn", orders=3)
     assert [run.resolved_stream.order_seed for run in found] == [0, 1, 2]

@@ -303,11 +303,11 @@ def nested(flags: Mapping[str, object]) -> dict[str, Any]:
 
 # Of a run's flat options: what has to be the same for runs to be compared, the stream aside, which
 # is compared as it is resolved;
-IMAGES = tuple(
+DECIDES_IMAGES = tuple(
     flag for flag, one in OPTIONS.items() if one.decides == "images" and one.told_by != "stream"
 )
 # what sets no runs of a comparison apart, or does so by what it is resolved to;
-ASIDE = {"method", "tags"} | {
+NOT_COMPARED = {"method", "tags"} | {
     flag
     for flag, one in OPTIONS.items()
     if one.decides in ("repetition", "nothing") or one.told_by == "stream"

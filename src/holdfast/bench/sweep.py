@@ -36,6 +36,9 @@ WHOLE: dict[str, tuple[type, float | None]] = {
     "snapshot": (float, 0),
 }
 
+# Keys whose value is a number for each channel.
+CHANNELS = ("mean", "std")
+
 SWEPT = "sweep"
 CHOSEN = "chosen with labels"
 
@@ -133,8 +136,8 @@ def _read(key: str, given: Any) -> list[Any]:
             f"A sweep has no key {key!r}.{nearest(key, valid)} Keys: {listed(valid, 99)}."
         )
     setting = _keys()[key]
-    if setting.kind is str:
-        given = _texts(given)
+    if key in CHANNELS:
+        given = _as_texts(given)
     found = [None if str(one).lower() == "none" else _value(setting, one) for one in _many(given)]
     if None in found and setting.default != "none":
         raise ValueError(f"sweep: {key} takes {setting.admits()}, not none.")
@@ -162,13 +165,12 @@ def _value(setting: Setting, given: Any) -> Value | None:
     return setting.read(given, quoted=False) if isinstance(given, str) else setting.check(given)
 
 
-def _texts(given: Any) -> Any:
-    """With numbers as one text: mean = [0.5, 0.5, 0.5] of a file is one mean, and no list of
-    three, as no text is a number."""
-    many = _many(given)
-    if many and all(isinstance(one, int | float) and not isinstance(one, bool) for one in many):
-        return ",".join(map(str, many))
-    return [_texts(one) if isinstance(one, list) else one for one in many]
+def _as_texts(given: Any) -> Any:
+    """Numbers for channels as a run takes them: [0.5, 0.4, 0.3] is one text, and no list of three;
+    a list of such lists is one of texts."""
+    if isinstance(given, list) and any(isinstance(each, list | str) for each in given):
+        return [_as_texts(each) for each in given]
+    return given if isinstance(given, str) else ",".join(map(str, _many(given)))
 
 
 def _many(given: Any) -> list[Any]:

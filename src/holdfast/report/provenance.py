@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.results.comparison import Comparison
-from holdfast.results.group import FACTS, Group, repeated_over
-from holdfast.results.stored import SettingValue, StoredRun
+from holdfast.results.group import Group, repeated_over
+from holdfast.results.stored import FACTS, SettingValue, StoredRun
 from holdfast.util.words import listed
 
 
@@ -66,7 +66,7 @@ def provenance(comparison: Comparison) -> Provenance:
 def facts(runs: Sequence[StoredRun]) -> dict[str, str]:
     """In words, with all values where runs differ."""
     values: dict[str, Iterable[object]] = {
-        **{title: [run.option(flag) for run in runs] for title, flag in FACTS.items()},
+        **{title: [run.option(name) for run in runs] for title, name in FACTS.items()},
         "stream": [run.stream for run in runs],
         "images a batch": [run.batch_size for run in runs],
         "images": [run.manifest.images or None for run in runs],

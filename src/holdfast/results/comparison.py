@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.options import ASIDE, IMAGES
+from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED
 from holdfast.results.group import Group
 from holdfast.results.stored import StoredRun
 
@@ -107,14 +107,14 @@ def _worth(run: StoredRun) -> tuple[bool, bool, int]:
 
 def _images_key(run: StoredRun) -> str:
     hashes = {name: run.manifest.hashes.get(name) for name in ("data", "model")}
-    options = {name: run.option(name) for name in IMAGES}
+    options = {name: run.option(name) for name in DECIDES_IMAGES}
     return _key({**options, "stream": run.drift, "hashes": hashes})
 
 
 def _method_key(run: StoredRun) -> str:
     manifest = run.manifest
     # The method with all its settings says what a preset does.
-    aside = {*ASIDE, "preset"}
+    aside = {*NOT_COMPARED, "preset"}
     return _key(
         {
             **{name: value for name, value in manifest.run.items() if name not in aside},
@@ -171,7 +171,7 @@ def _titles(made: Sequence[Comparison]) -> list[str]:
 
     def facts(one: Comparison) -> dict[str, str]:
         first = one.groups[0].first
-        options = {name: first.option(name) for name in IMAGES if name != "data"}
+        options = {name: first.option(name) for name in DECIDES_IMAGES if name != "data"}
         return {
             "data": short_data(str(first.option("data") or "unknown data")),
             "stream": first.drift,

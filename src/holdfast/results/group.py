@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from holdfast.bench.options import ASIDE, IMAGES
-from holdfast.bench.options import FACTS as FACTS
+from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED
 from holdfast.bench.sweep import CHOSEN
 from holdfast.results.acting import IDLE, steps_taken
 from holdfast.results.numbers import Number
@@ -117,7 +116,7 @@ class Group:
     def conditions(self) -> dict[str, Any]:
         """All that may set it apart from other groups of its comparison, but the method."""
         manifest = self.first.manifest
-        aside = {*ASIDE, *IMAGES}
+        aside = {*NOT_COMPARED, *DECIDES_IMAGES}
         return {
             **{name: value for name, value in manifest.run.items() if name not in aside},
             "batch": self.first.batch_size,

@@ -17,6 +17,7 @@ from holdfast.bench.manifest import SettingValue as SettingValue
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED, Seen
+from holdfast.bench.options import FACTS as FACTS
 from holdfast.bench.options import OPTIONS, nested
 from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
@@ -96,8 +97,10 @@ class StoredRun:
         return read_run(self.manifest)
 
     def option(self, name: str) -> Any:
-        """An option of the run by its name on the command line; None: not known."""
-        return self.manifest.run.get(name)
+        """An option of the run by its name on the command line. One that an older version did not
+        have is what it was without it; None: not known."""
+        run = self.manifest.run
+        return run.get(name, OPTIONS[name].default if run else None)
 
     @property
     def title(self) -> str:
@@ -269,12 +272,12 @@ def read_analysis(folder: RunFolder) -> pl.DataFrame | None:
 def read_run(manifest: Manifest) -> Run:
     """The run that a manifest is of, without running any code that it names: methods of one's own
     have to be loaded before."""
+    method, tags = manifest.run["method"], manifest.run.get("tags", ())
     options = {name: value for name, value in manifest.run.items() if name in OPTIONS}
     run = object.__new__(Run)
     find = partial(find_loaded, hashes=manifest.hashes)
-    method = manifest.run["method"]
     vars(run)["methods"] = parse(method, find)
-    Run.__init__(run, method, tags=manifest.tags, **nested(options))
+    Run.__init__(run, method, tags=tuple(tags), **nested(options))
     return run
 
 
