@@ -110,7 +110,7 @@ def test_what_different_code_made_is_no_second_seed_and_is_told(tmp_path):
     assert comparison.caveat in published_rows(comparison).note
     shown = page(Report(gather(tmp_path), published_rows))
     assert shown.count("versions of the code") >= 2 and "a" * 64 in shown
-    assert comparison.caveat in markdown(Report(gather(tmp_path)))
+    assert comparison.caveat in markdown(Report(gather(tmp_path), published_rows))
 
 
 @pytest.mark.parametrize("code", ["a", None])

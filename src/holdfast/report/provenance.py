@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from holdfast.results.compare import Comparison, Group, over
 from holdfast.results.stored import StoredRun
@@ -22,29 +20,6 @@ OPTIONS = (
     "device",
     "threads",
 )
-
-
-@dataclass(frozen=True)
-class RunLine:
-    """One run in the list of all."""
-
-    method: str
-    """The label of its group."""
-    cells: tuple[object, ...]
-    """Seed, order, state, when it started and finished, fingerprint."""
-    path: Path
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """How the runs of a comparison were made."""
-
-    caveat: str
-    facts: Mapping[str, str]
-    commands: Sequence[str]
-    runs: Sequence[RunLine]
-    settings: Mapping[str, Mapping[str, str]]
-    """By group and by part and name: value, and where it comes from."""
 
 
 def started(run: StoredRun) -> str:
@@ -67,15 +42,15 @@ def summary(comparison: Comparison) -> str:
     return " · ".join(filter(None, texts))
 
 
-def provenance(comparison: Comparison) -> Provenance:
+def provenance(comparison: Comparison) -> dict[str, object]:
     commands = (run.manifest.get("command") for run in comparison.runs)
-    return Provenance(
-        comparison.caveat,
-        facts(comparison.runs),
-        list(dict.fromkeys(text for text in commands if isinstance(text, str) and text)),
-        [_line(group, run) for group in comparison.groups for run in group.runs],
-        {group.label: _settings(group) for group in comparison.groups},
-    )
+    return {
+        "caveat": comparison.caveat,
+        "facts": facts(comparison.runs),
+        "commands": list(dict.fromkeys(one for one in commands if isinstance(one, str) and one)),
+        "runs": [_listed(group, run) for group in comparison.groups for run in group.runs],
+        "settings": {group.label: _settings(group) for group in comparison.groups},
+    }
 
 
 def facts(runs: Sequence[StoredRun]) -> dict[str, str]:
@@ -121,16 +96,18 @@ def _plain(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _line(group: Group, run: StoredRun) -> RunLine:
-    cells = (
-        run.seed,
-        "–" if run.order is None else run.order,
-        _state(run),
-        run.manifest.get("time_started", "–"),
-        run.manifest.get("time_finished", "–"),
-        str(run.manifest.get("fingerprint", "–"))[:16],
-    )
-    return RunLine(group.label, cells, run.path)
+def _listed(group: Group, run: StoredRun) -> dict[str, object]:
+    """A line in the list of all runs."""
+    return {
+        "method": group.label,
+        "seed": run.seed,
+        "order": "–" if run.order is None else run.order,
+        "state": _state(run),
+        "started": run.manifest.get("time_started", "–"),
+        "finished": run.manifest.get("time_finished", "–"),
+        "fingerprint": str(run.manifest.get("fingerprint", "–"))[:16],
+        "folder": run.path,
+    }
 
 
 def _state(run: StoredRun) -> str:
