@@ -202,52 +202,43 @@ class _Figures:
         )
 
     def confidence(self) -> Iterator[Figure]:
-        bins = {"bins": chart_data.bins(self.comparison)}
-        if bins["bins"].is_empty():
+        table = chart_data.bins(self.comparison)
+        if table.is_empty():
             return
         middle = alt.X("middle:Q", title="confidence, %", scale=_PERCENT)
-        yield Figure(
-            "histogram",
-            "How confident predictions are",
-            "Share of predictions in 20 bins of confidence.",
-            self.charts.lines(
-                "bins",
+        plan = (
+            (
+                "histogram",
+                "How confident predictions are",
+                "Share of predictions in 20 bins of confidence.",
                 middle,
                 alt.Y("share:Q", title="share of predictions, %"),
                 tips("share", "share, %", ".2f", "bin:N", "images:Q"),
-                interpolate="step",
-                points=False,
+                {"interpolate": "step", "points": False},
             ),
-            bins,
-        )
-        yield Figure(
-            "reliability",
-            "Accuracy at each confidence",
-            "On the dashed line a model is calibrated; below it, it is overconfident. Bins of "
-            "fewer than ten images are left out.",
-            self.charts.lines(
-                "bins",
+            (
+                "reliability",
+                "Accuracy at each confidence",
+                "On the dashed line a model is calibrated; below it, it is overconfident. Bins of "
+                "fewer than ten images are left out.",
                 alt.X("confidence:Q", title="mean confidence, %", scale=_PERCENT),
                 alt.Y("accuracy:Q", title="accuracy, %", scale=_PERCENT),
                 tips("accuracy", "accuracy, %", ".2f", "confidence:Q", "bin:N", "images:Q"),
-                under=[diagonal()],
-                only="!datum.few",
+                {"under": [diagonal()], "only": "!datum.few"},
             ),
-            bins,
-        )
-        yield Figure(
-            "entropy-by-confidence",
-            "Entropy at each confidence",
-            "Mean entropy of the predictions in each bin of confidence.",
-            self.charts.lines(
-                "bins",
+            (
+                "entropy-by-confidence",
+                "Entropy at each confidence",
+                "Mean entropy of the predictions in each bin of confidence.",
                 middle,
                 alt.Y("entropy:Q", title="entropy, nats"),
                 tips("entropy", "entropy, nats", ".3f", "bin:N", "images:Q"),
-                only="!datum.few",
+                {"only": "!datum.few"},
             ),
-            bins,
         )
+        for name, title, caption, x, y, tooltip, drawn in plan:
+            spec = self.charts.lines("bins", x, y, tooltip, **drawn)
+            yield Figure(name, title, caption, spec, {"bins": table})
         yield from by_domain(self.comparison, self.charts, ENTROPY)
         calibration = chart_data.calibration(self.comparison)
         if len(calibration):

@@ -133,9 +133,9 @@ def progress(gathered: Gathered) -> str:
         return "No run yet."
     if gathered.finished:
         return f"All runs are finished: {len(runs)}."
-    done = sum(one.finished for one in runs)
-    batches = sum(one.done for one in runs)
-    planned = sum(one.planned or one.done for one in runs)
+    done = sum(run.finished for run in runs)
+    batches = sum(run.done for run in runs)
+    planned = sum(run.planned or run.done for run in runs)
     return f"{done} of {len(runs)} runs finished, {batches:,} of {planned:,} batches."
 
 
