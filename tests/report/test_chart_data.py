@@ -8,8 +8,9 @@ import pytest
 from compared import comparison_of
 from made import make_run
 
-from holdfast.paper.measures import MEASURES, Finished
+from holdfast.paper.measures import MEASURES
 from holdfast.report import chart_data
+from holdfast.results.stored import StoredRun
 
 
 def test_accuracy_along_the_stream_is_that_of_the_rows(tmp_path):
@@ -94,7 +95,7 @@ def test_bins_are_over_all_images_of_all_seeds(tmp_path):
 def test_figures_by_domain_are_those_of_the_benchmark(tmp_path):
     folder = make_run(tmp_path, accuracy={"fog": 20, "snow": 50, "original": 95})
     table = chart_data.by_domain(comparison_of(tmp_path))
-    finished = Finished(folder)
+    finished = StoredRun.of(folder)
     for name in ("accuracy", "entropy", "bias", "time"):
         expected = MEASURES[name].read(finished)
         column = table["time_mean" if name == "time" else name]
