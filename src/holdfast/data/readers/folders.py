@@ -138,15 +138,20 @@ def list_files(root: Path, classes: Sequence[str]) -> list[str]:
     return found
 
 
-def read_list(path: Path, classes: Sequence[str]) -> list[str]:
-    """Images named by a file, one `class/file` a line, in its order."""
+def read_lines(path: Path, what: str) -> list[str]:
+    """The lines of a text file, blank ones left out."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file; expected one class/file a line.") from None
-    files = [line.strip() for line in lines if line.strip()]
+        raise ValueError(f"{path} is not a text file; expected one {what} a line.") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def read_list(path: Path, classes: Sequence[str]) -> list[str]:
+    """Images named by a file, one `class/file` a line, in its order."""
+    files = read_lines(path, "class/file")
     known = set(classes)
     for number, file in enumerate(files, 1):
         name, slash, rest = file.partition("/")

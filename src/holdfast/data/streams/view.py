@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.data.corrupt.corrupted import Layer
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
-from holdfast.data.pools import Data, Graded, Indices, Layer, Pool, domain_name
+from holdfast.data.pools import Data, Graded, Indices, Pool, domain_name
 from holdfast.data.streams import orders
 from holdfast.util.words import nearest
 
