@@ -112,8 +112,8 @@ class Joined(Images):
 
     def raw(self, indices: Sequence[int]) -> Tensor:
         images = [part.raw([at]) for part, at in map(self._find, indices)]
-        alike = len({one.dtype for one in images}) == 1
-        return torch.cat(images if alike else [as_floats(one) for one in images])
+        alike = len({image.dtype for image in images}) == 1
+        return torch.cat(images if alike else [as_floats(image) for image in images])
 
     def file_name(self, index: int) -> str | None:
         part, index = self._find(index)

@@ -75,9 +75,9 @@ def _read_folder(folder: Path, limit: int, size: int | None) -> Sample:
             "of them for each class."
         )
     if not files:
-        found = read_folder(folder, size=None)
-        files = [found.root / found.file_name(index) for index in range(len(found))]
-        labels, classes = torch.from_numpy(found.labels), found.classes
+        sorted_ = read_folder(folder, size=None)
+        files = [folder / sorted_.file_name(index) for index in range(len(sorted_))]
+        labels, classes = torch.from_numpy(sorted_.labels), sorted_.classes
     some = spread(len(files), limit)
     pictures = [read_picture(files[index]) for index in some]
     if size is None and len({picture.size for picture in pictures}) > 1:

@@ -127,11 +127,11 @@ def _check_images(images: Tensor) -> None:
 def _places(indices: Tensor | Sequence[int] | None, count: int) -> list[int]:
     if indices is None:
         return list(range(count))
-    found = torch.as_tensor(indices) if len(indices) else torch.empty(0, dtype=torch.int64)
-    if found.is_floating_point() or found.dtype == torch.bool or found.shape != (count,):
+    numbers = torch.as_tensor(indices) if len(indices) else torch.empty(0, dtype=torch.int64)
+    if numbers.is_floating_point() or numbers.dtype == torch.bool or numbers.shape != (count,):
         raise ValueError(
             f"indices have to be {count} whole numbers, one for each image, not "
-            f"{found.dtype} of shape {tuple(found.shape)}."
+            f"{numbers.dtype} of shape {tuple(numbers.shape)}."
         )
-    places: list[int] = found.tolist()
+    places: list[int] = numbers.tolist()
     return places

@@ -48,9 +48,9 @@ def open_clean(
         return Glyphs(split)
     if what == "imagenet":
         place = find_folder(find_root(root), IMAGENET_FOLDERS[split])
-        found = _read_folder(place, images, classes, size)
-        check_imagenet(found.classes, classes or place)
-        return found
+        folder = _read_folder(place, images, classes, size)
+        check_imagenet(folder.classes, classes or place)
+        return folder
     place = Path(what)
     if place.is_dir():
         return _read_folder(place, images, classes, size)

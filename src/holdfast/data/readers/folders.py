@@ -125,17 +125,17 @@ def list_classes(root: Path) -> list[str]:
 
 def list_files(root: Path, classes: Sequence[str]) -> list[str]:
     """All images as `class/file`, sorted by class, then by name."""
-    found: list[str] = []
+    files: list[str] = []
     for name in classes:
         folder = root / name
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no folder {folder} for the class {name!r}.")
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if e.name.lower().endswith(ENDINGS))
-        found += [f"{name}/{each}" for each in names]
-    if not found:
+        files += [f"{name}/{file}" for file in names]
+    if not files:
         raise ValueError(f"{root} holds no images; expected files ending in {listed(ENDINGS)}.")
-    return found
+    return files
 
 
 def read_lines(path: Path, what: str) -> list[str]:
