@@ -37,7 +37,7 @@ def adapt(
     source: what is known of the source data, where the method needs it.
     preset: "cifar100-c" or "imagenet-c", a paper's settings to the letter; None serves your model.
     seed: of the adapter's own randomness.
-    head: name of the layer that maps features to logits; by itself, the last `nn.Linear`.
+    head: name of the layer that maps features to logits; default: the last `nn.Linear`.
     input_range: where images must lie; None: anywhere.
     window: normalise and learn over the last so many images, and predict the newest.
     memory_format: "auto" is channels_last for convolutional nets, contiguous for others.

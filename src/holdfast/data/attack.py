@@ -19,7 +19,7 @@ class Attacked:
     x ← x + stride · sign ∇ₓ CE(model(x), y), clipped to [x₀ − ε, x₀ + ε] and [0, 1], `steps` times
 
     from the image x₀ itself, with its true label y (projected gradient ascent, Madry et al. 2018).
-    `stride` is 2.5 ε / steps by itself, which reaches the edge of the ball. SoTTA (Gong et al.
+    The default of `stride`, 2.5 ε / steps, reaches the edge of the ball. SoTTA (Gong et al.
     2023) has 10 steps with ε = 0.1 on CIFAR, 1 with 0.2 on ImageNet, and strides of 1/255.
 
     A departure from SoTTA, which changes the intruders of each batch against the adapting model,

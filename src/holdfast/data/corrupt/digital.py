@@ -23,7 +23,7 @@ def contrast(images: Tensor, dice: Dice, factor: float) -> Tensor:
 def elastic_transform(
     images: Tensor, dice: Dice, strength: float, smooth: float, skew: float
 ) -> Tensor:
-    """A random affine map, then a smooth random displacement. Figures are parts of the side."""
+    """A random affine map, then a smooth random displacement. Lengths are parts of the side."""
     height, width = images.shape[-2:]
     side = min(height, width)
     corners = dice.uniform(3, 2).double() * (skew * side)
