@@ -52,6 +52,18 @@ def domain_name(layers: Sequence[Layer]) -> str:
     return "+".join(f"{name}@{severity:g}" for name, severity in layers) or CLEAN
 
 
+class PoolImages(Images):
+    """What any pool gives, as images."""
+
+    def __init__(self, pool: Pool):
+        self.pool = pool
+        self.labels = np.asarray(pool.labels)
+        self.classes = int(self.labels.max(initial=-1)) + 1
+
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        return self.pool.images(indices)
+
+
 class Made:
     """Clean images, corrupted as a stream asks for them."""
 
@@ -75,20 +87,8 @@ class Made:
         for name, _ in layers:
             if name not in CORRUPTIONS:
                 raise KeyError(f"there is no corruption {name!r}")
-        clean = self.clean if isinstance(self.clean, Images) else _PoolImages(self.clean)
+        clean = self.clean if isinstance(self.clean, Images) else PoolImages(self.clean)
         return Corrupted(clean, layers, self.recipe)
-
-
-class _PoolImages(Images):
-    """What any pool gives, as images."""
-
-    def __init__(self, pool: Pool):
-        self.pool = pool
-        self.labels = np.asarray(pool.labels)
-        self.classes = int(self.labels.max(initial=-1)) + 1
-
-    def raw(self, indices: Sequence[int]) -> Tensor:
-        return self.pool.images(indices)
 
 
 class Uniform:
