@@ -43,7 +43,7 @@ def main(
         materials = Materials(Path(folder) / "cache")
         for number in range(rounds + 1):
             for method in methods:
-                run = Run(method, model=model, limit=limit, threads=threads)
+                run = Run.of(method, model=model, limit=limit, threads=threads)
                 clock, out = Clock(), Path(folder) / str(number)
                 rows = perform(run, materials, out, watcher=clock, every=snapshot).rows
                 if number:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 from torch import nn
 
@@ -11,7 +12,7 @@ from holdfast.engine.checks import InputRange
 from holdfast.engine.network import MemoryFormat, fingerprint
 from holdfast.engine.options import Options, Precision
 from holdfast.recipes.base import Method
-from holdfast.recipes.compose import compose, find_loaded, parse
+from holdfast.recipes.compose import Composition, compose, find_loaded, parse
 from holdfast.source.source import Source
 from holdfast.util import files
 from holdfast.util.words import first_line
@@ -19,7 +20,7 @@ from holdfast.util.words import first_line
 
 def adapt(
     model: nn.Module,
-    *method: str | Method,
+    *method: str | Method | Composition,
     source: Source | None = None,
     preset: str | None = None,
     seed: int = 0,
@@ -33,7 +34,8 @@ def adapt(
 ) -> Adapter:
     """A model that adapts to its stream: `adapt(model, "eata+debias", source=source)`.
 
-    method: a spec string, or typed values such as `Eata(lr=1e-3), Debias()`.
+    method: a spec string, or typed values such as `Eata(lr=1e-3), Debias()`; or one composition, as
+        `compose` gives it.
     source: what is known of the source data, where the method needs it.
     preset: "cifar100-c" or "imagenet-c", a paper's settings to the letter; None serves your model.
     seed: of the adapter's own randomness.
@@ -64,7 +66,19 @@ def adapt(
         precision=precision,
         rollback=rollback,
     )
-    return Adapter(model, compose(*method, preset=preset), source, options)
+    return Adapter(model, _composition(method, preset), source, options)
+
+
+def _composition(parts: tuple[str | Method | Composition, ...], preset: str | None) -> Composition:
+    """What `adapt` was given as its method."""
+    if not any(isinstance(part, Composition) for part in parts):
+        return compose(*cast(Any, parts), preset=preset)
+    if len(parts) > 1 or preset is not None:
+        raise ValueError(
+            "A composition comes alone, since its settings are resolved: name plug-ins and preset "
+            "where it is made, as in compose('eata+debias', preset='cifar100-c')."
+        )
+    return cast(Composition, parts[0])
 
 
 def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:

@@ -1,6 +1,5 @@
 """Results of old code: what counts as a run's code, and what becomes of runs when it changes."""
 
-import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,8 @@ from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN
 from holdfast.cli.main import main
 from holdfast.cli.run import tell_of_other_code
-from holdfast.results.results import group, read_run
+from holdfast.results.comparison import compare
+from holdfast.results.stored import StoredRun, read_run
 
 PACKAGE = Path(holdfast.__file__).parent
 STREAM = "continual(order=fog,clean=false)"
@@ -28,7 +28,7 @@ STREAM = "continual(order=fog,clean=false)"
 
 def plan(method="bn", **others):
     """Four batches."""
-    return Run(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
 
 
 def command(out, *options, method="bn"):
@@ -71,6 +71,11 @@ def only_code(folder, names):
     return [name for name in names if "." in name and not name.endswith(".py")]
 
 
+def groups_of(folders):
+    (comparison,) = compare(map(StoredRun.of, folders))
+    return comparison.groups
+
+
 def edit(package, path, old, new):
     text = (package / path).read_text()
     assert old in text
@@ -85,10 +90,10 @@ def edit(package, path, old, new):
             "entropy_factor: float = setting(0.4",
             "entropy_factor: float = setting(0",
         ),
-        ("adapter.py", "self._learn.apply()", "pass"),
-        ("nets/resnet_cifar.py", "stride", "other_stride"),
+        ("engine/adapter.py", "self._learn.apply()", "pass"),
+        ("models/resnet_cifar.py", "stride", "other_stride"),
         ("data/corrupt/tables.py", "0.04", "0.05"),
-        ("bench/metrics.py", "15", "16"),
+        ("bench/metrics/tally.py", "15", "16"),
     ],
 )
 def test_a_change_of_what_decides_numbers_counts(package, path, old, new):
@@ -101,10 +106,10 @@ def test_comments_texts_and_what_shows_do_not_count(package):
     edit(package, "recipes/eata.py", "from __future__", "# Said.\n\nfrom __future__")
     edit(package, "recipes/eata.py", "class Eata(", "class Eata(  # in other words\n    ")
     edit(package, "report/charts.py", "import", "import os\nimport")
-    edit(package, "terminal.py", "10_000", "20_000")
-    edit(package, "cli.py", "return 2", "return 3")
+    edit(package, "util/terminal.py", "10_000", "20_000")
+    edit(package, "cli/main.py", "return 2", "return 3")
     edit(package, "explain/card.py", "nothing", "none")
-    edit(package, "bench/table.py", "ECE", "E.C.E.")
+    edit(package, "results/tables.py", "ECE", "E.C.E.")
     assert hash_source(package) == code_hash()
 
 
@@ -131,9 +136,9 @@ def test_a_finished_run_is_not_reused_by_other_code(materials, tmp_path, other_c
     second = perform(plan(), materials, tmp_path, watcher=seen)
     assert seen.batches == 4
     assert second.path != first.path and first.finished
-    codes = [one.manifest["hashes"]["code"] for one in (first, second)]
+    codes = [one.manifest.hashes["code"] for one in (first, second)]
     assert len(set(codes)) == 2 and codes[1] == "c" * 64
-    assert len(group([first, second])) == 2  # and are no two seeds of one result
+    assert len(groups_of([first, second])) == 2  # and are no two seeds of one result
 
 
 def test_a_stopped_run_is_not_gone_on_with_by_other_code(tmp_path, capsys, other_code, monkeypatch):
@@ -168,7 +173,7 @@ def test_stopped_runs_of_other_code_are_told_of_where_there_are_some(
     tmp_path, capsys, monkeypatch, finished, said
 ):
     found = [SimpleNamespace(finished=one) for one in finished]
-    monkeypatch.setattr("holdfast.results.results.of_other_code", lambda runs, out: found)
+    monkeypatch.setattr("holdfast.results.other_code.of_other_code", lambda runs, out: found)
     tell_of_other_code([], tmp_path)
     assert f"Note: {tmp_path} has {said}" in capsys.readouterr().err
 
@@ -195,14 +200,14 @@ def test_what_is_kept_serves_the_code_that_made_it(tmp_path, other_code):
 def test_manifests_from_before_still_load(materials, tmp_path):
     folder = perform(plan(), materials, tmp_path)
     manifest = folder.manifest
-    del manifest["hashes"]["code"]
-    (folder.path / "manifest.json").write_text(json.dumps(manifest))
+    del manifest.hashes["code"]
+    folder.manifest = manifest
     assert read_run(folder.manifest) == plan()
-    (result,) = group([folder])
+    (result,) = groups_of([folder])
     assert result.mean("mean_accuracy") > 0
     # But its numbers are not taken for those of today's code.
     fingerprint = plan().fingerprint(materials.hashes(plan()) | {"code": None})
-    assert fingerprint != manifest["fingerprint"]
+    assert fingerprint != manifest.fingerprint
 
 
 # --again.
@@ -216,7 +221,7 @@ def test_again_runs_anew_and_keeps_the_tags(materials, tmp_path):
     seen = Counting()
     folder = perform(plan(), materials, tmp_path, again=True, watcher=seen)
     assert seen.batches == 4 and folder.path == first.path and folder.rows.height == 4
-    assert folder.manifest["run"]["tags"] == [CHOSEN]
+    assert folder.manifest.run["tags"] == [CHOSEN]
     assert {path.name for path in tmp_path.iterdir()} == {first.path.name}
     assert {path.name for path in folder.path.iterdir()} == {"manifest.json", "rows.parquet"}
 
@@ -234,7 +239,7 @@ def test_a_run_is_not_lost_to_a_new_one_that_fails(materials, tmp_path):
     seen = Counting()
     folder = perform(run, materials, tmp_path, again=True, resume=True, watcher=seen)
     assert seen.batches == 3
-    assert folder.manifest["time_started"] >= manifest["time_finished"]
+    assert folder.manifest.time_started >= manifest.time_finished
     assert_frame_equal(lasting(folder.rows), lasting(rows), check_exact=True)
     assert len(list(tmp_path.iterdir())) == 1
 

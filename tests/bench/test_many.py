@@ -22,7 +22,7 @@ STREAM = 'continual(order="fog,snow",clean=false)'
 
 def plan(method="bn", **others):
     """Two domains of a few images: 8 batches."""
-    return Run(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
 
 
 def long(seed=0, limit=200):
@@ -75,7 +75,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, news):
     told = [one for number, one in news if number == 2 and isinstance(one, Progress)]
     assert (told[0].done, told[-1].done, told[-1].batches) == (0, 8, 8)
     assert told[-1].pid == os.getpid()
-    figures = outcomes[2].folder.manifest["figures"]
+    figures = outcomes[2].folder.manifest.metrics
     assert told[-1].accuracy == pytest.approx(figures["mean_accuracy"])
 
 
@@ -117,7 +117,7 @@ def test_a_device_that_is_not_there_does_not_stop_the_others(tmp_path):
     *failed, other = perform_all(runs, tmp_path)
     assert other.folder.finished
     for run, one in zip(runs, failed, strict=False):
-        assert one.error.startswith(f"torch has no device '{run.device}' here (")
+        assert one.error.startswith(f"torch has no device '{run.machine.device}' here (")
         assert "--device cpu" in one.error
     assert len(folders(tmp_path)) == 1
 
@@ -215,7 +215,7 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path, capsys):
     with Roster(runs) as roster:
         outcomes = perform_all(runs, tmp_path, tell=roster)
     lines = capsys.readouterr().err.splitlines()
-    mean = outcomes[0].folder.manifest["figures"]["mean_accuracy"]
+    mean = outcomes[0].folder.manifest.metrics["mean_accuracy"]
     assert lines[0] == (
         f"[1/3] bn, data glyphs-c, model None seed 0 finished: mean {mean:.2f} %, 8 batches"
     )

@@ -20,7 +20,7 @@ from holdfast.bench.sweep import expand
 from holdfast.cli.main import main
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
-from holdfast.results.results import read_run
+from holdfast.results.stored import read_run
 
 STREAM = "continual(order=fog,clean=false)"
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def plan(method="mine.py:Sure", **others):
-    return Run(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
 
 
 def test_the_manifest_has_a_hash_of_the_file_which_counts(own_folder, materials, tmp_path):
@@ -36,10 +36,10 @@ def test_the_manifest_has_a_hash_of_the_file_which_counts(own_folder, materials,
     first = perform(plan("mine.py:Sure+mine.py:Push"), materials, out)
     manifest = first.manifest
     file = hashlib.sha256((own_folder / "mine.py").read_bytes()).hexdigest()
-    assert manifest["hashes"]["method sure"] == manifest["hashes"]["method gentle-push"] == file
-    assert manifest["title"] == "sure+gentle-push" and manifest["method"].startswith("sure(lr=")
-    assert manifest["settings"]["sure"]["gain"] == {"value": 1.0, "from": "default"}
-    assert manifest["run"]["method"] == "mine.py:Sure+mine.py:Push"
+    assert manifest.hashes["method sure"] == manifest.hashes["method gentle-push"] == file
+    assert manifest.title == "sure+gentle-push" and manifest.method.startswith("sure(lr=")
+    assert manifest.settings["sure"]["gain"] == {"value": 1.0, "from": "default"}
+    assert manifest.run["method"] == "mine.py:Sure+mine.py:Push"
     # The same file elsewhere is the same run; another text is another.
     (own_folder / "moved").mkdir()
     (own_folder / "moved" / "mine.py").write_text(MINE)
@@ -77,7 +77,7 @@ def test_a_run_goes_to_another_process_as_it_is_written(materials, tmp_path):
     assert copy == run and not {"composition", "methods"} & vars(copy).keys()
     outcomes = perform_all([run, plan("tent+mine.py:Push")], tmp_path, jobs=2, again=True)
     assert [one.error for one in outcomes] == [None, None]
-    assert [one.folder.manifest["title"] for one in outcomes] == ["sure", "tent+gentle-push"]
+    assert [one.folder.manifest.title for one in outcomes] == ["sure", "tent+gentle-push"]
     after = outcomes[0].folder
     assert after.path.name == name and any(after.rows["time"] != times)
 
@@ -92,13 +92,13 @@ def test_a_worker_elsewhere_reads_the_file_where_the_sweep_was_started(
     how = {"resume": True, "again": False, "every": 60}
     news = SimpleNamespace(put_nowait=lambda what: None)
     outcome = on_ray._work(0, pickle.loads(sent), tmp_path / "runs", how, own_folder, news)
-    assert outcome.error is None and outcome.folder.manifest["title"] == "sure"
+    assert outcome.error is None and outcome.folder.manifest.title == "sure"
 
 
 def test_the_example_runs_by_its_place(materials, tmp_path):
     place = Path(__file__).parents[2] / "examples" / "new_method.py"
     folder = perform(plan(f"{place}:Infomax+debias"), materials, tmp_path / "runs")
-    assert folder.manifest["title"] == "infomax+debias"
+    assert folder.manifest.title == "infomax+debias"
     assert {"loss/sureness", "loss/diversity", "loss/ema"} <= set(folder.rows.columns)
 
 
@@ -143,7 +143,7 @@ def test_to_read_a_manifest_runs_no_file_of_a_known_name(own_folder, materials, 
     manifest = perform(plan(), materials, tmp_path / "runs").manifest
     (own_folder / "elsewhere").mkdir()
     (own_folder / "elsewhere" / "mine.py").write_text("open('was_run', 'w')\n" + MINE)
-    manifest["run"]["method"] = "elsewhere/mine.py:Sure"
+    manifest.run["method"] = "elsewhere/mine.py:Sure"
     assert read_run(manifest).composition == plan().composition
     assert not (own_folder / "was_run").exists()
 
@@ -170,7 +170,7 @@ def test_a_report_shows_it_and_runs_no_code(own_folder, materials, tmp_path, mon
     (comparison,) = report.comparisons
     assert {group.label for group in comparison.groups} == {"sure", "tent"}
     shown = page(report)
-    assert f"method sure {folder.manifest['hashes']['method sure']}" in shown
+    assert f"method sure {folder.manifest.hashes['method sure']}" in shown
 
 
 def test_a_model_of_one_s_own_counts_with_its_file(own_folder, tmp_path):

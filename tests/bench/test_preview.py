@@ -13,11 +13,11 @@ from holdfast.data.streams import kinds
 
 @pytest.mark.parametrize("name", kinds())
 def test_the_numbers_are_those_of_the_stream_that_is_shown(materials, name):
-    run = Run("bn", stream=name, limit=40, domains="fog,snow")
+    run = Run.of("bn", stream=name, limit=40, domains="fog,snow")
     flow = materials.flow(run)
     (line,) = [one for one in preview_streams([run], materials) if not one.startswith("note")]
     batches = f"{len(flow):,} batch{'es' if len(flow) > 1 else ''}"
-    expected = f"glyphs-c, {run.laid_out}: {flow.samples:,} images in {batches}"
+    expected = f"glyphs-c, {run.resolved_stream}: {flow.samples:,} images in {batches}"
     assert line == expected + (", window 64" if name == "single" else "") + "; 1 run"
     if flow.samples < 500:
         assert flow.samples == sum(len(batch.labels) for batch in flow)
@@ -25,7 +25,7 @@ def test_the_numbers_are_those_of_the_stream_that_is_shown(materials, name):
 
 def test_each_stream_is_one_line_with_its_runs(materials):
     runs = [
-        Run(method, stream=stream, limit=16, seed=seed)
+        Run.of(method, stream=stream, limit=16, seed=seed)
         for method in ("bn", "tent")
         for stream in (STREAM, "mixed(order='fog,snow')")
         for seed in (0, 1)
@@ -37,7 +37,7 @@ def test_each_stream_is_one_line_with_its_runs(materials):
 
 
 def test_a_correlated_stream_of_one_batch_a_domain_says_so_once(materials):
-    runs = [Run("bn", stream="correlated", limit=64, seed=seed) for seed in (0, 1)]
+    runs = [Run.of("bn", stream="correlated", limit=64, seed=seed) for seed in (0, 1)]
     size, note = preview_streams(runs, materials)
     assert "960 images in 15 batches" in size
     assert note.startswith("note: correlated: 15 of 15 domains are one batch each")
@@ -46,7 +46,7 @@ def test_a_correlated_stream_of_one_batch_a_domain_says_so_once(materials):
 def test_the_doctor_s_advice_is_given_once_for_the_methods_that_it_is_for(materials):
     drops = "eata(redundancy=0.05)"
     methods = (drops, "tent", f"{drops}+debias", "eata(redundancy=1)")
-    runs = [Run(method, limit=16, seed=seed) for method in methods for seed in (0, 1)]
+    runs = [Run.of(method, limit=16, seed=seed) for method in methods for seed in (0, 1)]
     (note,) = preview_methods(runs, materials)
     named, _, said = note.removeprefix("note: ").partition(": ")
     assert named == f"{drops}, {drops}+debias"
@@ -64,13 +64,13 @@ def test_the_doctor_s_advice_is_given_once_for_the_methods_that_it_is_for(materi
     ],
 )
 def test_small_batches_are_told_of_where_they_count(materials, given, noisy):
-    lines = preview_methods([Run(**{"method": "bn", **given}, limit=16)], materials)
+    lines = preview_methods([Run.of(**{"method": "bn", **given}, limit=16)], materials)
     assert [line for line in lines if "batch statistics of 4 images are noisy" in line] == lines
     assert bool(lines) is noisy
 
 
 def test_what_is_wrong_with_a_run_is_the_run_s_to_say(tmp_path):
-    runs = [Run("bn", data="nowhere"), Run("bn", model="resnet21")]
+    runs = [Run.of("bn", data="nowhere"), Run.of("bn", model="resnet21")]
     assert preview([runs[0]], Materials(tmp_path)) == []
     assert len(preview([runs[1]], Materials(tmp_path))) == 1  # the stream is there, the model not
 
@@ -81,8 +81,18 @@ def test_a_dry_sweep_says_once_why_a_stream_cannot_be_opened(tmp_path, capsys):
     assert main([*command, "--dry-run", "--out", str(tmp_path / "runs")]) == 0
     (note,) = capsys.readouterr().err.splitlines()
     with pytest.raises(Exception, match="nowhere") as why:
-        Materials(tmp_path).data(Run("bn", data="nowhere"))
+        Materials(tmp_path).data(Run.of("bn", data="nowhere"))
     assert note == f"note: nowhere, continual cannot be opened: {' '.join(str(why.value).split())}"
+
+
+def test_a_dry_sweep_says_once_why_a_model_cannot_be_opened(tmp_path, capsys):
+    command = ["sweep", "-m", "bn", "-m", "tent", "--model", "resnet21", "--limit", "8"]
+    assert main([*command, "--dry-run", "--out", str(tmp_path / "runs")]) == 0
+    size, note = capsys.readouterr().err.splitlines()
+    assert size.endswith("; 2 runs")
+    assert note.startswith("note: the model resnet21 cannot be opened: ")
+    assert "not 'resnet21'" in note
+    assert not (tmp_path / "runs").exists()
 
 
 def test_run_and_paper_say_it_before_the_first_result(tmp_path, capsys):
@@ -128,7 +138,7 @@ def test_a_set_that_lacks_what_is_not_shown_will_do(tmp_path):
     materials = Materials(tmp_path / "cache")
 
     def opened(domains):
-        data = materials.data(Run("bn", data=str(folder), model="glyphs", domains=domains))
+        data = materials.data(Run.of("bn", data=str(folder), model="glyphs", domains=domains))
         return [one.name for one in data.domains]
 
     assert opened("fog") == ["fog"]
@@ -140,7 +150,7 @@ def test_a_set_that_lacks_what_is_not_shown_will_do(tmp_path):
     # Clean images serve Fisher information, also where the stream shows none.
     assert (
         Materials(tmp_path)
-        .data(Run("bn", data=str(folder), model="glyphs", domains="fog"))
+        .data(Run.of("bn", data=str(folder), model="glyphs", domains="fog"))
         .domains[-1]
         .name
         == "original"

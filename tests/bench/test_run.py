@@ -27,7 +27,7 @@ STREAM = f"continual(order='{DOMAINS}',clean=false)"
 
 
 def plan(method, **others):
-    return Run(method, **{"stream": STREAM, "limit": 100, "batch": 32, **others})
+    return Run.of(method, **{"stream": STREAM, "limit": 100, "batch": 32, **others})
 
 
 def lasting(rows):
@@ -87,7 +87,7 @@ def test_rows_are_what_a_loop_of_ones_own_would_record(materials, tmp_path):
         assert row["loss/ema"] == adapter.last.losses.get("ema")
         assert row["stepped"] == adapter.last.stepped
         assert row["time"] > 0
-    figures = folder.manifest["figures"]
+    figures = folder.manifest.metrics
     mine = recorder.summary()
     assert {k: v for k, v in figures.items() if "time" not in k and "memory" not in k} == {
         k: v for k, v in mine.items() if "time" not in k and "memory" not in k
@@ -127,8 +127,8 @@ def test_a_run_that_is_reused_gets_the_tags_it_lacks(materials, tmp_path):
     (chosen,) = [p.run for p in expand(swept) if p.at["lr"] == "0.001"]
     folder = perform(chosen, materials, tmp_path, watcher=Killer(0))
     after = folder.manifest
-    assert after["run"].pop("tags") == [SWEPT, CHOSEN]
-    assert before["run"].pop("tags") == []
+    assert after.run.pop("tags") == [SWEPT, CHOSEN]
+    assert before.run.pop("tags") == []
     assert after == before
     # With nothing new, the file is left alone.
     stamp = (folder.path / "manifest.json").stat()
@@ -146,9 +146,9 @@ def test_a_run_that_goes_on_gets_the_tags_it_lacks(materials, tmp_path):
     with pytest.raises(ValueError, match="--resume"):
         perform(tagged, materials, tmp_path)
     (path,) = tmp_path.glob("*/manifest.json")
-    assert store.read_json(path)["run"]["tags"] == []
+    assert store.read_manifest(path).tags == ()
     folder = perform(tagged, materials, tmp_path, resume=True)
-    assert folder.finished and folder.manifest["run"]["tags"] == [SWEPT]
+    assert folder.finished and folder.manifest.run["tags"] == [SWEPT]
 
 
 def test_a_stopped_run_is_not_begun_anew_by_itself(materials, tmp_path):
@@ -186,7 +186,7 @@ def test_a_run_killed_at_random_moments_ends_the_same(materials, tmp_path, metho
     )
     if run.analysis:
         assert_frame_equal(pieces.analysis, whole.analysis, check_exact=True)
-    figures = [folder.manifest["figures"] for folder in (pieces, whole)]
+    figures = [folder.manifest.metrics for folder in (pieces, whole)]
     one, two = (
         {k: v for k, v in each.items() if "time" not in k and "memory" not in k} for each in figures
     )
@@ -263,7 +263,7 @@ def test_one_run_however_it_is_written(materials, tmp_path):
         plan("tent(lr=0.0001)"),
         plan("tent", preset="imagenet-c"),
         plan("tent", root="elsewhere", tags=("sweep",)),
-        Run("tent", stream=STREAM.replace(")", ",limit=100,batch=32)")),
+        Run.of("tent", stream=STREAM.replace(")", ",limit=100,batch=32)")),
     ]
     for run in same:
         assert perform(run, materials, tmp_path, watcher=Killer(0)).path == first.path
@@ -278,7 +278,7 @@ def test_another_normalisation_makes_another_run(materials, tmp_path):
     def performed(**others):
         run = plan("frozen", model="resnet20", limit=32, **others)
         folder = perform(run, materials, tmp_path)
-        return folder.path, folder.manifest["normalisation"]["mean"]
+        return folder.path, folder.manifest.normalisation["mean"]
 
     own, mean = performed()
     halves, other = performed(mean="0.5,0.5,0.5", std="0.5,0.5,0.5")

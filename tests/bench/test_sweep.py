@@ -1,20 +1,17 @@
 """Sweeps: which runs a file or a command line names, and the table at the end."""
 
-import statistics
 from itertools import product
 
 import pytest
-from test_many import STREAM, plan
+from test_many import STREAM
 
-from holdfast.bench.many import Outcome
 from holdfast.bench.plan import Run
-from holdfast.bench.store import RunFolder, write_json
-from holdfast.bench.sweep import CHOSEN, FACTORS, SWEPT, Point, expand, read_sweep
+from holdfast.bench.sweep import CHOSEN, FACTORS, SWEPT, expand, read_sweep
 from holdfast.cli.main import main
-from holdfast.cli.run import METHODS, Setup
-from holdfast.cli.sweep import Sweep, at_a_time, sweep_table
+from holdfast.cli.options import SweepSetup
+from holdfast.cli.run import METHODS
+from holdfast.cli.sweep import Sweep, at_a_time
 from holdfast.recipes.compose import compose, methods
-from holdfast.util.terminal import as_text
 
 FILE = """
 method = ["rotta", "eata+debias"]
@@ -48,7 +45,7 @@ def test_lists_make_a_product(tmp_path):
         for alpha, lr in product(("0.9", "0.99"), ("0.0001", "0.001"))
     ]
     expected = {
-        Run(spec, stream="correlated", preset=p, batch=batch, limit=32, seed=seed, tags=(SWEPT,))
+        Run.of(spec, stream="correlated", preset=p, batch=batch, limit=32, seed=seed, tags=(SWEPT,))
         for spec, p, batch, seed in product(specs, (None, "cifar100-c"), (16, 64), (4, 5))
     }
     found = [point.run for point in points]
@@ -57,7 +54,7 @@ def test_lists_make_a_product(tmp_path):
     # Where each stands: the method as it was named, and what is swept but the seed.
     at = {point.run: dict(point.at) for point in points}
     spec = "eata(lr=0.001)+debias(alpha=0.9)"
-    one = Run(spec, stream="correlated", batch=16, limit=32, seed=5, tags=(SWEPT,))
+    one = Run.of(spec, stream="correlated", batch=16, limit=32, seed=5, tags=(SWEPT,))
     swept = {"debias.alpha": "0.9", "eata.lr": "0.001", "preset": "None", "batch": "16"}
     assert at[one] == {"method": "eata+debias", **swept}
 
@@ -90,19 +87,34 @@ def test_a_normalisation_is_one_value_and_not_three():
     fails("--mean was given without --std", method="bn", mean="0.5")
 
 
+@pytest.mark.parametrize(
+    ("written", "means"),
+    [
+        ("[0.1, 0.2, 0.3]", ["0.1,0.2,0.3"]),
+        ("0.5", ["0.5"]),
+        ("[[0.1, 0.2, 0.3], 0.5]", ["0.1,0.2,0.3", "0.5"]),
+        ('["0.1,0.2,0.3", "0.5"]', ["0.1,0.2,0.3", "0.5"]),
+    ],
+)
+def test_a_file_may_write_a_normalisation_as_numbers(tmp_path, written, means):
+    (tmp_path / "sweep.toml").write_text(f"method = 'bn'\nmean = {written}\nstd = 0.5")
+    found = expand(read_sweep(tmp_path / "sweep.toml"))
+    assert [point.run.model.mean for point in found] == means
+
+
 def test_orders():
     found = runs(method="bn", orders=3)
-    assert [run.laid_out.order_seed for run in found] == [0, 1, 2]
-    assert len({run.laid_out.domains() for run in found}) == 3
+    assert [run.resolved_stream.order_seed for run in found] == [0, 1, 2]
+    assert len({run.resolved_stream.domains() for run in found}) == 3
     for run in found:
-        *corrupted, last = run.laid_out.domains()
+        *corrupted, last = run.resolved_stream.domains()
         assert last == "original" and len(set(corrupted)) == 15
     both = expand(
         {"method": "bn", "order": ["paper", "snow, fog"], "orders": 1, "stream": "single"}
     )
     assert [point.at["order"] for point in both] == ["paper", "snow, fog", "random 0"]
-    assert all(point.run.laid_out.name == "single" for point in both)
-    assert both[1].run.laid_out.domains() == ("snow", "fog", "original")
+    assert all(point.run.resolved_stream.name == "single" for point in both)
+    assert both[1].run.resolved_stream.domains() == ("snow", "fog", "original")
 
 
 def test_mistakes_name_what_is_near():
@@ -138,13 +150,16 @@ def test_learning_rates_around_that_of_the_composition():
             assert float(point.at["lr"]) == found.host.lr
     assert {point.at["method"] for point in points} == {"rotta", "cotta+debias"}
     # The default is the run that `holdfast run` does.
-    assert points[2].run.settled() == Run("rotta", preset="cifar100-c").settled()
+    assert (
+        points[2].run.fingerprint_fields()
+        == Run.of("rotta", preset="cifar100-c").fingerprint_fields()
+    )
     fails("bn takes no step", method="bn", lr=True)
 
 
 def command(**options):
-    setup = {name: options.pop(name) for name in list(options) if hasattr(Setup(), name)}
-    return Sweep(setup=Setup(**setup), **options)
+    setup = {name: options.pop(name) for name in list(options) if hasattr(SweepSetup(), name)}
+    return Sweep(setup=SweepSetup(**setup), **options)
 
 
 def test_the_command_line_says_the_same_as_a_file(tmp_path):
@@ -158,7 +173,7 @@ def test_the_command_line_says_the_same_as_a_file(tmp_path):
     # What the command line gives replaces what the file says.
     less = command(file=tmp_path / "sweep.toml", limit=8, method=("tent+debias",), jobs=1)
     found = [point.run for point in expand({**less.given(), "grid": {}})]
-    assert {(run.method, run.limit, run.seed) for run in found} == {
+    assert {(run.method, run.stream.limit, run.seed) for run in found} == {
         ("tent+debias", 8, 4),
         ("tent+debias", 8, 5),
     }
@@ -175,7 +190,7 @@ def test_what_is_given_replaces_the_file_also_where_it_is_the_usual(tmp_path, ca
     assert capsys.readouterr().out.splitlines() == ["2 runs", "tent seed 0", "eata seed 0"]
     said = {"data": "glyphs-c", "severity": 5, "workers": 0, "no_lr": True}
     for run in (point.run for point in expand(command(file=path, **said).given())):
-        assert (run.data, run.severity, run.workers) == ("glyphs-c", 5, 0)
+        assert (run.data.name, run.data.severity, run.machine.workers) == ("glyphs-c", 5, 0)
     # What is not given is as the file says.
     assert len(expand(command(file=path).given())) == 2 * 5 * 3 * 2
 
@@ -258,8 +273,9 @@ def test_a_sweep_from_end_to_end(tmp_path, capsys):
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0] == "2 runs" and lines[-1] == f"Runs: {tmp_path}"
-    assert lines[1].split()[:3] == ["method", "tent.lr", "seeds"]
-    assert [one.split()[:3] for one in lines[2:-1]] == [
+    at = lines.index("Means ± standard deviation over seeds")
+    assert lines[at + 1].split()[:3] == ["method", "tent.lr", "seeds"]
+    assert [line.split()[:3] for line in lines[at + 2 : -1]] == [
         ["tent", "0.001", "1"],
         ["tent", "1.0", "1"],
     ]
@@ -273,79 +289,9 @@ def test_a_sweep_from_end_to_end(tmp_path, capsys):
         ).run()
     assert ended.value.code == 1
     lines = capsys.readouterr().out.splitlines()
-    assert [one.split()[0] for one in lines[2:5]] == ["tent", "tent", "debias"]
-    assert lines[4].split() == ["debias", "0", "–", "–", "–"]
-    assert lines[5].startswith("Failed: debias seed 0: ") and "nowhere" in lines[5]
+    at = next(place for place, line in enumerate(lines) if line.startswith("method")) + 1
+    assert [line.split()[0] for line in lines[at : at + 3]] == ["tent", "tent", "debias"]
+    assert lines[at + 2].split() == ["debias", "0", "–", "–", "–"]
+    (failed,) = (line for line in lines if line.startswith("Failed"))
+    assert failed.startswith("Failed: debias seed 0: ") and "nowhere" in failed
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/rows.parquet")} == rows
-
-
-def finished(path, run, accuracy):
-    """The outcome of a run that was never run."""
-    path.mkdir()
-    figures = {"mean_accuracy": accuracy, "mean_accuracy_corrupted": accuracy - 2}
-    figures |= {
-        "ece_15": accuracy / 1000,
-        "bias": 0.2,
-        "accuracy/fog": 1.0,
-        "accuracy/original": 2.0,
-    }
-    manifest = {"run": {"seed": run.seed}, "title": run.title, "figures": figures, "finished": True}
-    write_json(path / "manifest.json", manifest)
-    return Outcome(run, RunFolder(path))
-
-
-def test_seeds_are_one_line_with_their_spread(tmp_path):
-    points = [Point(plan(seed=k), {"method": "bn"}) for k in range(3)]
-    points.append(Point(plan("tent"), {"method": "tent", "tent.lr": "0.1"}))
-    scores = [40.0, 42.0, 50.0, 60.0]
-    outcomes = [
-        finished(tmp_path / str(number), point.run, score)
-        for number, (point, score) in enumerate(zip(points, scores, strict=True))
-    ]
-    lines = as_text(sweep_table(points, outcomes)).splitlines()
-    spread = f"{statistics.stdev(scores[:3]):.2f}"
-    assert "mean of 2  " in lines[0] and "mean of 1  " in lines[0]
-    ece = f"{statistics.stdev(score / 10 for score in scores[:3]):.1f}"
-    means = ["44.00", "±", spread, "42.00", "±", spread, "4.4", "±", ece, "20.0", "±", "0.0"]
-    assert lines[1].split() == ["bn", "3", *means]
-    assert lines[2].split() == ["tent", "0.1", "1", "60.00", "58.00", "6.0", "20.0"]
-
-
-def test_the_best_learning_rate_and_the_default_are_marked(tmp_path):
-    points = expand({"method": ["tent", "eata"], "lr": True, "seeds": 2})
-    assert len(points) == 20
-    # The best for tent is the fourth; of eata's, none is better than the default.
-    scores = {"tent": [1, 2, 3, 9, 5], "eata": [9, 2, 9, 4, 9]}
-    rates = {name: [factor * compose(name).host.lr for factor in FACTORS] for name in scores}
-    outcomes = []
-    for number, point in enumerate(points):
-        name = point.at["method"]
-        which = min(range(5), key=lambda k: abs(rates[name][k] - float(point.at["lr"])))
-        outcomes.append(finished(tmp_path / str(number), point.run, 10 * scores[name][which]))
-    lines = [one.split() for one in as_text(sweep_table(points, outcomes)).splitlines()[1:]]
-    marks = {"tent": ["2", "2", "default", "best", "2"], "eata": ["2", "2", "default,", "2", "2"]}
-    assert [one[2] for one in lines] == [mark for name in scores for mark in marks[name]]
-    assert lines[7][2:4] == ["default,", "best"]
-    assert [one[0] for one in lines] == ["tent"] * 5 + ["eata"] * 5
-    # A rate that failed is not the best.
-    for number in (3, 8):
-        outcomes[number] = Outcome(points[number].run, error="no")
-    lines = as_text(sweep_table(points, outcomes)).splitlines()
-    assert "best" not in lines[4] and "best" in lines[5]
-
-
-def test_a_learning_rate_at_which_a_method_hardly_acts_is_not_the_best(tmp_path):
-    points = expand({"method": ["tent"], "lr": True})
-    outcomes = []
-    for number, point in enumerate(points):
-        outcome = finished(tmp_path / str(number), point.run, 10.0 + number)
-        manifest = outcome.folder.manifest
-        steps = {"steps": 1, "steps_due": 128, "step_rate": 1 / 128} if number == 4 else {}
-        figures = {**manifest["figures"], **steps}
-        write_json(outcome.folder.path / "manifest.json", {**manifest, "figures": figures})
-        outcomes.append(Outcome(point.run, RunFolder(outcome.folder.path)))
-    text = as_text(sweep_table(points, outcomes))
-    lines = text.splitlines()
-    assert "best" in lines[4] and "best" not in lines[5]
-    assert [line.startswith("tent ‡") for line in lines[1:6]] == [False] * 4 + [True]
-    assert "1 step of 128" in text and "hardly acted" in text

@@ -26,7 +26,7 @@ STREAM = "continual(order='fog,contrast,original',clean=false)"
 
 
 def plan(method):
-    return Run(method, stream=STREAM, limit=64, batch=16)
+    return Run.of(method, stream=STREAM, limit=64, batch=16)
 
 
 def main(cache, out, method, kills):

@@ -1,15 +1,16 @@
 """Runs that were never run: rows with accuracies of one's choice, stored as real ones are."""
 
 import json
-from dataclasses import asdict
 from statistics import fmean
 
+import msgspec
 import numpy as np
 
+from holdfast.bench.manifest import Manifest
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.plan import Run
-from holdfast.bench.store import RunFolder, write_json
+from holdfast.bench.store import RunFolder
 from holdfast.explain.card import card
 
 DOMAINS = ("fog", "snow", "original")
@@ -67,17 +68,17 @@ def rows_of(
 
 
 def manifest_of(run, *, images, batches, classes=10, started=0, hashes=HASHES, **others):
-    return {
+    told = {
         "fingerprint": run.fingerprint(hashes),
         "title": run.title,
-        "run": asdict(run),
+        "run": run.flat,
         "method": str(run.composition),
         "settings": {
             part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
             for part in card(run.method, run.preset).parts
         },
-        "stream": str(run.laid_out),
-        "order": list(run.laid_out.domains()),
+        "stream": str(run.resolved_stream),
+        "order": list(run.resolved_stream.domains()),
         "batches": batches,
         "images": images,
         "classes": classes,
@@ -86,14 +87,14 @@ def manifest_of(run, *, images, batches, classes=10, started=0, hashes=HASHES, *
         "machine": {"processor": "none"},
         "command": f"holdfast run --method '{run.method}'",
         "time_started": f"2026-01-01T00:{started:02d}:00+00:00",
-        **others,
     }
+    return msgspec.convert(told | others, Manifest)
 
 
 def retell(folder, **others):
     """Say otherwise in a run's manifest, as another program may."""
-    told = json.dumps({**folder.manifest, **others})
-    (folder.path / "manifest.json").write_text(told)
+    path = folder.path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **others}))
 
 
 def analysis_rows(accuracy):
@@ -115,21 +116,29 @@ def analysis_rows(accuracy):
     ]
 
 
-def make_without_rows(out, run, accuracy, *, images):
-    """A finished run of which the manifest alone is left; `images`: of each domain."""
+def make_without_rows(path, run, accuracy, *, images, hashes=HASHES, steps=None):
+    """A finished run of which the manifest alone is left; `images`: of each domain; `steps`: how
+    many were taken, and how many could have been."""
     corrupted = [value for name, value in accuracy.items() if name != "original"]
-    figures = {
+    metrics = {
         "mean_accuracy": fmean(accuracy.values()),
         "mean_accuracy_corrupted": fmean(corrupted),
         "batches": 1,
         **{f"accuracy/{name}": value for name, value in accuracy.items()},
     }
-    told = manifest_of(run, images=images * len(accuracy), batches=1, classes=100)
-    folder = RunFolder(run.folder(out, told["fingerprint"]))
+    if steps is not None:
+        taken, due = steps
+        metrics |= {"steps": taken, "steps_due": due, "step_rate": taken / due}
+    folder = RunFolder(path)
     folder.path.mkdir(parents=True)
-    folder.begin(told)
-    write_json(
-        folder.path / "manifest.json", {**folder.manifest, "figures": figures, "finished": True}
+    folder.manifest = manifest_of(
+        run,
+        images=images * len(accuracy),
+        batches=1,
+        classes=100,
+        hashes=hashes,
+        figures=metrics,
+        finished=True,
     )
     return folder
 
@@ -154,16 +163,15 @@ def make_run(
     it goes on still; `manifest`: what its manifest says otherwise; `rows`: for `rows_of`."""
     by_domain = accuracy if isinstance(accuracy, dict) else dict.fromkeys(DOMAINS, accuracy)
     given = {"data": "glyphs-c", "stream": "continual(order='fog,snow')", **of_run}
-    run = Run(method, seed=seed, analysis=analysis, **given)
+    run = Run.of(method, seed=seed, analysis=analysis, **given)
     told = {"due": run.composition.host.learns, **(rows or {})}
     every = list(rows_of(seed, by_domain, batches=batches, size=size, classes=classes, **told))
     count = len(every)
-    told = manifest_of(
-        run, images=count * size, batches=count, classes=classes, started=started
-    ) | (manifest or {})
-    folder = RunFolder(run.folder(out, told["fingerprint"]))
+    told = manifest_of(run, images=count * size, batches=count, classes=classes, started=started)
+    fingerprint = (manifest or {}).get("fingerprint", told.fingerprint)
+    folder = RunFolder(run.folder(out, fingerprint))
     folder.path.mkdir(parents=True)
-    folder.begin(told)
+    folder.manifest = told
     recorder = Recorder(classes)
     for seen in every:
         recorder.update(seen)
@@ -171,7 +179,9 @@ def make_run(
     if cut is not None:
         folder.write(lines[: cut // 2])
         folder.write(lines[cut // 2 : cut])
-        return folder
-    geometry = analysis_rows(by_domain) if analysis else None
-    folder.finish(lines, {"figures": recorder.summary()}, geometry)
+    else:
+        geometry = analysis_rows(by_domain) if analysis else None
+        folder.finish(lines, recorder.summary(), geometry)
+        retell(folder, time_finished="")
+    retell(folder, **(manifest or {}))
     return folder

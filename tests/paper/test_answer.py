@@ -7,20 +7,22 @@ from statistics import fmean, stdev
 import numpy as np
 import polars as pl
 import pytest
-from faked import fake
+from made import make_without_rows
 
 from holdfast.bench import materials as materials_module
 from holdfast.bench.many import Outcome, perform_all
 from holdfast.bench.store import RunFolder
 from holdfast.cli import paper as paper_cli
+from holdfast.cli.options import Setup
 from holdfast.cli.paper import Paper
-from holdfast.cli.run import Setup, perform_watched
-from holdfast.paper.answer import Number, evaluate, plans
+from holdfast.cli.run import perform_watched
+from holdfast.paper.answer import evaluate, plans
+from holdfast.paper.document import document
 from holdfast.paper.experiments import Line, experiments, find_experiment
-from holdfast.paper.layout import lay_out
-from holdfast.paper.measures import MEASURES, Finished
+from holdfast.paper.measures import MEASURES
 from holdfast.paper.published import published
-from holdfast.results.blocks import Page
+from holdfast.results.stored import StoredRun
+from holdfast.results.writers.terminal import Page
 from holdfast.util.terminal import as_text
 
 TENT, TENT_OURS = Line("TENT", "tent"), Line("TENT + Ours", "tent+debias")
@@ -75,10 +77,10 @@ def stored(setup, method, **wanted):
     fitting = [
         one
         for one in folders
-        if one.manifest["run"]["method"] == method
-        and all(one.manifest["run"][name] == value for name, value in wanted.items())
+        if one.manifest.run["method"] == method
+        and all(one.manifest.run[name] == value for name, value in wanted.items())
     ]
-    return sorted(fitting, key=lambda one: one.manifest["run"]["seed"])
+    return sorted(fitting, key=lambda one: one.manifest.run["seed"])
 
 
 def table(text, title, row):
@@ -119,7 +121,7 @@ def test_the_main_table_prints_what_the_store_holds(setup, main_table):
 def test_the_gain_is_that_of_the_runs_with_its_sign(setup, main_table):
     text, _ = main_table
     host, ours = (
-        [one.manifest["figures"]["mean_accuracy"] for one in stored(setup, method)]
+        [one.manifest.metrics["mean_accuracy"] for one in stored(setup, method)]
         for method in ("tent", "tent+debias")
     )
     gains = [one - other for one, other in zip(ours, host, strict=True)]
@@ -168,7 +170,7 @@ def test_a_sweep_prints_what_the_store_holds(setup, main_table, capsys):
     means = []
     for label, method in zip("15", methods, strict=True):
         [folder] = stored(setup, method)
-        means.append(folder.manifest["figures"]["mean_accuracy"])
+        means.append(folder.manifest.metrics["mean_accuracy"])
         assert table(text, "Mean accuracy, %", label)["mean 16"] == f"{means[-1]:.2f}"
     one, five = (f"{mean:.2f}" for mean in means)
     best = "1, 5" if one == five else "1" if means[0] > means[1] else "5"
@@ -177,7 +179,7 @@ def test_a_sweep_prints_what_the_store_holds(setup, main_table, capsys):
 
 def test_distances_are_those_of_the_analysis(setup, geometry):
     experiment, found = geometry
-    text = as_text(Page(lay_out(evaluate(experiment, found))))
+    text = as_text(Page(document(evaluate(experiment, found))))
     titles = {
         "gap": "Gap between source and target",
         "intra": "Distance within classes",
@@ -185,7 +187,7 @@ def test_distances_are_those_of_the_analysis(setup, geometry):
         "ratio": "Ratio of the two",
     }
     for line, [folder] in found.items():
-        assert folder.manifest["run"]["analysis"] is True
+        assert folder.manifest.run["analysis"] is True
         analysis = pl.read_parquet(folder.path / "analysis.parquet")
         for name, title in titles.items():
             cells = table(text, title, line.label)
@@ -200,7 +202,7 @@ def test_measures_against_rows(geometry):
     """Each figure once more, from the rows and by hand."""
     _, found = geometry
     [folder] = found[TENT_OURS]
-    run = Finished(folder)
+    run = StoredRun.of(folder)
     rows = folder.rows
     fog = rows.filter(pl.col("domain") == "fog")
     label, predicted, confidence, entropy = (
@@ -275,17 +277,6 @@ def test_time_is_taken_of_one_run_at_a_time():
 # Arithmetic, on runs that were never run.
 
 
-def test_a_change_is_taken_seed_by_seed():
-    host, ours = Number.over([40.0, 50.0, 60.0]), Number.over([41.0, 51.5, 60.5])
-    change = ours.minus(host)
-    assert change.value == pytest.approx(1.0)
-    assert change.std == pytest.approx(stdev([1.0, 1.5, 0.5]))
-    assert ours.minus(Number(50.0)).std is None
-    assert Number.over([7.0]).std is None
-    assert Number.over([np.nan]) is None
-    assert Number.over([np.nan, 3.0, 5.0]).value == 4.0
-
-
 def test_orders_and_batch_sizes(tmp_path):
     domains = published()["table-imagenet"].domains
     setup = Setup(threads=1, device="cpu")
@@ -295,12 +286,12 @@ def test_orders_and_batch_sizes(tmp_path):
         found = {}
         for number, (line, run) in enumerate(plans(experiment, setup)):
             accuracy = dict.fromkeys(domains, score(line, run))
-            folder = fake(tmp_path / f"{id}{number}", run, accuracy, images=10_000)
+            folder = make_without_rows(tmp_path / f"{id}{number}", run, accuracy, images=10_000)
             found.setdefault(line, []).append(folder)
         return evaluate(experiment, found)
 
     # Over three orders: 30, 31 and 32 for the first, hence 31 ± 1.
-    orders = answer("random-order", lambda line, run: 30.0 + run.laid_out.order_seed)
+    orders = answer("random-order", lambda line, run: 30.0 + run.resolved_stream.order_seed)
     for row in orders.grids[0].rows:
         assert row.cells["mean 16"].value == 31 and row.cells["mean 16"].std == 1
     tent = next(row for row in orders.grids[0].published if row.label == "TENT")
@@ -308,15 +299,15 @@ def test_orders_and_batch_sizes(tmp_path):
 
     # By batch size, one row a method: ours is ahead at 16 and above.
     def score(line, run):
-        gain = 20 if run.batch >= 16 else -1
-        return run.batch + (gain if run.method == "eata+debias" else 0)
+        gain = 20 if run.stream.batch >= 16 else -1
+        return run.stream.batch + (gain if run.method == "eata+debias" else 0)
 
     sizes = answer("batch-size", score)
     sixteen, fifteen = sizes.grids
     assert sixteen.columns == fifteen.columns == ("128", "64", "32", "16", "8", "4")
     assert [row.label for row in sixteen.rows] == ["EATA", "EATA + Ours"]
     assert [sixteen.rows[0].cells[name].value for name in ("128", "8")] == [128, 8]
-    text = as_text(Page(lay_out(sizes)))
+    text = as_text(Page(document(sizes)))
     assert "EATA + Ours is above EATA at batch size 128, 64, 32, 16, and not at 8, 4." in text
     printed = table(text, "Published: change over the host", "EATA + Ours − EATA")
     assert printed["64"] == "+1.51"

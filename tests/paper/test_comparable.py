@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from faked import HASHES, fake
+from made import HASHES, make_without_rows
 
-from holdfast.cli.run import Setup
+from holdfast.bench.plan import Run
+from holdfast.cli.options import Setup
 from holdfast.paper.answer import chosen, evaluate, plans
 from holdfast.paper.comparable import CONTROL, planned_differences, published_row
 from holdfast.paper.experiments import Line, find_experiment
@@ -31,6 +32,10 @@ ONE_THING = {
 }
 
 
+def changed(run, **flags):
+    return Run.of(**{**run.flat, **flags})
+
+
 def the_run(method="eata", setup=SAME):
     return setup.plan(method, 0, preset="cifar100-c")
 
@@ -38,7 +43,7 @@ def the_run(method="eata", setup=SAME):
 @pytest.mark.parametrize("reason", ONE_THING)
 def test_one_thing_that_differs_is_one_reason(reason):
     assert planned_differences(the_run(), CIFAR) == []
-    assert planned_differences(replace(the_run(), **ONE_THING[reason]), CIFAR) == [reason]
+    assert planned_differences(changed(the_run(), **ONE_THING[reason]), CIFAR) == [reason]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def test_architectures_by_name(model, same):
 
 
 def test_a_limit_that_cuts_nothing_and_the_training_set_by_name_are_the_same():
-    run = replace(the_run(), limit=10_000, source="cifar100")
+    run = changed(the_run(), limit=10_000, source="cifar100")
     assert planned_differences(run, CIFAR) == []
 
 
@@ -68,7 +73,7 @@ def test_random_orders_are_left_open_but_have_to_be_random():
     assert line == CONTROL
     for _, run in [*runs, (line, control)]:
         assert planned_differences(run, experiment) == []
-    fixed = replace(runs[0][1], stream="continual")
+    fixed = changed(runs[0][1], stream="continual")
     [reason] = planned_differences(fixed, experiment)
     assert reason.startswith("the stream is continual, not continual(order=random")
 
@@ -132,7 +137,7 @@ def answer(tmp_path):
                 accuracy["glass_blur"] += off
             path = tmp_path / f"{experiment.id}-{number}"
             last = hashes if line.label == "RMT" else HASHES
-            found[line] = [fake(path, run, accuracy, images=images, hashes=last)]
+            found[line] = [make_without_rows(path, run, accuracy, images=images, hashes=last)]
         return evaluate(experiment, found)
 
     return made

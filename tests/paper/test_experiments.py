@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.cli.run import Setup
+from holdfast.cli.options import Setup
 from holdfast.data.streams import parse
 from holdfast.paper.answer import chosen, plans
 from holdfast.paper.experiments import experiments, find_experiment
@@ -82,11 +82,11 @@ def test_every_line_becomes_runs_that_compose(experiment, data):
     preset = experiment.benchmark.preset if data == "glyphs-c" else data
     for line, run in planned:
         assert run.composition == compose(line.method, preset=preset)
-        assert run.laid_out.batch == (line.batch or 64)
+        assert run.resolved_stream.batch == (line.batch or 64)
         assert run.seed in (5, 6)
         assert run.analysis == (experiment.id in ("distances", "prototypes"))
-        assert len(run.laid_out.domains()) == 16
-        assert run.laid_out.domains()[-1] == "original"
+        assert len(run.resolved_stream.domains()) == 16
+        assert run.resolved_stream.domains()[-1] == "original"
     # No run twice, and every measure is one that there is.
     assert len({run for _, run in planned}) == len(planned)
     assert set(experiment.measures) <= set(MEASURES)
@@ -96,7 +96,7 @@ def test_random_orders_differ_and_are_the_same_for_every_method():
     planned = plans(find_experiment("random-order"), SETUP)
     orders = {}
     for line, run in planned:
-        orders.setdefault(line, []).append(run.laid_out.domains())
+        orders.setdefault(line, []).append(run.resolved_stream.domains())
     first, *others = orders.values()
     assert len(set(first)) == 3
     assert all(other == first for other in others)

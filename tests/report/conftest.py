@@ -4,6 +4,7 @@ import pytest
 from made import HOSTILE, make_run
 
 from holdfast.bench.sweep import CHOSEN
+from holdfast.paper.published_rows import published_rows
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
 
@@ -31,7 +32,7 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def report(runs):
-    return Report(gather(runs))
+    return Report(gather(runs), published_rows)
 
 
 @pytest.fixture(scope="session")

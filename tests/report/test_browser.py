@@ -135,7 +135,7 @@ def test_the_legend_filters_every_chart_and_marks_rows(chromium, file):
         has_eata = visit.page.evaluate(
             """() => { const data = JSON.parse(document.getElementById('data').textContent);
               const place = data.methods.indexOf('eata');
-              return Object.fromEntries(Object.groups(data.charts).map(([name, one]) => [
+              return Object.fromEntries(Object.entries(data.charts).map(([name, one]) => [
                 name, one.tables.some((table) => data.tables[table].method?.includes(place))])) }"""
         )
         for name, count in before.items():

@@ -7,11 +7,12 @@ import polars as pl
 import pytest
 from made import make_run
 
-from holdfast.paper.measures import MEASURES, Finished
-from holdfast.report import chart_data as tidy
+from holdfast.paper.measures import MEASURES
+from holdfast.report import chart_data
 from holdfast.report.sweeps import sweeps
-from holdfast.results.compare import compare
+from holdfast.results.comparison import compare
 from holdfast.results.gather import gather
+from holdfast.results.stored import StoredRun
 
 
 def comparison(path):
@@ -21,7 +22,7 @@ def comparison(path):
 
 def test_accuracy_along_the_stream_is_that_of_the_rows(tmp_path):
     folder = make_run(tmp_path, accuracy={"fog": 20, "snow": 50, "original": 95})
-    rows, table = folder.rows, tidy.stream(comparison(tmp_path))
+    rows, table = folder.rows, chart_data.stream(comparison(tmp_path))
     # Few batches: a point for each.
     assert table["accuracy"].to_list() == [
         100 * correct / 20 for correct in rows["correct"].to_list()
@@ -32,8 +33,8 @@ def test_accuracy_along_the_stream_is_that_of_the_rows(tmp_path):
 
 def test_a_long_stream_has_few_points_and_all_images(tmp_path):
     folder = make_run(tmp_path, batches=200, size=4)
-    table = tidy.stream(comparison(tmp_path))
-    assert 100 < len(table) <= tidy.POINTS + 3
+    table = chart_data.stream(comparison(tmp_path))
+    assert 100 < len(table) <= chart_data.POINTS + 3
     # Pieces of four batches: 16 images each.
     rows = folder.rows["correct"].to_list()
     assert table["accuracy"][0] == pytest.approx(100 * sum(rows[:4]) / 16)
@@ -42,7 +43,7 @@ def test_a_long_stream_has_few_points_and_all_images(tmp_path):
 
 def test_seeds_are_averaged_along_the_stream(tmp_path):
     folders = [make_run(tmp_path, accuracy=acc, seed=seed) for seed, acc in ((0, 40), (1, 60))]
-    table = tidy.stream(comparison(tmp_path))
+    table = chart_data.stream(comparison(tmp_path))
     both = np.array([folder.rows["correct"].to_list() for folder in folders]) * 5.0
     np.testing.assert_allclose(table["accuracy"], both.mean(0))
     np.testing.assert_allclose(table["std"], both.std(0, ddof=1))
@@ -51,35 +52,35 @@ def test_seeds_are_averaged_along_the_stream(tmp_path):
 def test_domains_have_their_bounds_unless_runs_differ(tmp_path):
     make_run(tmp_path)
     make_run(tmp_path, "tent", cut=6)
-    bounds = tidy.boundaries(comparison(tmp_path))
+    bounds = chart_data.boundaries(comparison(tmp_path))
     assert bounds["domain"].to_list() == ["fog", "snow", "original"]
     assert bounds["start"].to_list() == [0, 80, 160]
     make_run(tmp_path, "bn", {"snow": 50, "fog": 50, "original": 50})
-    assert tidy.boundaries(comparison(tmp_path)).is_empty()
+    assert chart_data.boundaries(comparison(tmp_path)).is_empty()
 
 
 def test_classes_are_ranked_by_how_often_they_are_predicted(tmp_path):
     folder = make_run(tmp_path, accuracy=50, rows={"favourite": 0.9})
-    table = tidy.ranks(comparison(tmp_path))
+    table = chart_data.ranks(comparison(tmp_path))
     counts = folder.rows["predicted"].explode().value_counts()["count"]
     assert table["images"].to_list() == sorted(counts, reverse=True)
     assert table["rank"].to_list() == list(range(1, 11))
     assert set(table["level"]) == {24.0}
-    of_fog = tidy.ranks(comparison(tmp_path), "fog")
+    of_fog = chart_data.ranks(comparison(tmp_path), "fog")
     fog = folder.rows.filter(pl.col("domain") == "fog")["predicted"].explode()
     assert of_fog["images"].max() == fog.value_counts()["count"].max()
 
 
 def test_many_classes_are_thinned_and_keep_both_ends(tmp_path):
     make_run(tmp_path, classes=1000, size=50)
-    table = tidy.ranks(comparison(tmp_path))
-    assert len(table) == tidy.RANKS
+    table = chart_data.ranks(comparison(tmp_path))
+    assert len(table) == chart_data.RANKS
     assert (table["rank"].min(), table["rank"].max()) == (1, 1000)
 
 
 def test_bins_are_over_all_images_of_all_seeds(tmp_path):
     folders = [make_run(tmp_path, seed=seed) for seed in range(2)]
-    table = tidy.bins(comparison(tmp_path))
+    table = chart_data.bins(comparison(tmp_path))
     rows = pl.concat([folder.rows for folder in folders])
     sure = np.concatenate([np.array(one) for one in rows["confidence"].to_list()])
     right = np.concatenate(
@@ -100,8 +101,8 @@ def test_bins_are_over_all_images_of_all_seeds(tmp_path):
 
 def test_figures_by_domain_are_those_of_the_benchmark(tmp_path):
     folder = make_run(tmp_path, accuracy={"fog": 20, "snow": 50, "original": 95})
-    table = tidy.by_domain(comparison(tmp_path))
-    finished = Finished(folder)
+    table = chart_data.by_domain(comparison(tmp_path))
+    finished = StoredRun.of(folder)
     for name in ("accuracy", "entropy", "bias", "time"):
         expected = MEASURES[name].read(finished)
         column = table["time_mean" if name == "time" else name]
@@ -113,9 +114,9 @@ def test_figures_by_domain_are_those_of_the_benchmark(tmp_path):
 
 def test_distances_are_those_of_the_analysis(tmp_path):
     make_run(tmp_path)
-    assert tidy.geometry(comparison(tmp_path)).is_empty()
+    assert chart_data.geometry(comparison(tmp_path)).is_empty()
     folder = make_run(tmp_path, "eata+debias", analysis=True)
-    table = tidy.geometry(comparison(tmp_path))
+    table = chart_data.geometry(comparison(tmp_path))
     assert set(table["method"]) == {"eata+debias"}
     assert table["gap"].to_list() == folder.analysis["gap"].to_list()
 
@@ -125,7 +126,7 @@ def test_distances_of_random_orders_are_averaged_domain_by_domain(tmp_path):
     for order, accuracy in enumerate(({"fog": 20, "snow": 60}, {"snow": 80, "fog": 40})):
         stream = f"continual(order=random,order_seed={order})"
         make_run(tmp_path, accuracy=accuracy, analysis=True, stream=stream)
-    table = tidy.geometry(comparison(tmp_path))
+    table = chart_data.geometry(comparison(tmp_path))
     assert table["domain"].to_list() == ["fog", "snow"]
     assert table["gap"].to_list() == pytest.approx([8.5, 6.5])
 
@@ -133,7 +134,7 @@ def test_distances_of_random_orders_are_averaged_domain_by_domain(tmp_path):
 def test_an_alarm_stands_where_it_rang(tmp_path):
     make_run(tmp_path, accuracy=0, classes=40, batches=60, rows={"favourite": 1.0})
     make_run(tmp_path, "tent", classes=40, batches=60)
-    (alarm,) = tidy.alarms(comparison(tmp_path)).to_dicts()
+    (alarm,) = chart_data.alarms(comparison(tmp_path)).to_dicts()
     assert alarm["method"] == "eata"
     assert alarm["seen"] == 20 * (alarm["batch"] + 1)
     # Watch looks over ten images a class, and at least 500.
@@ -142,7 +143,7 @@ def test_an_alarm_stands_where_it_rang(tmp_path):
 
 def test_json_holds_six_digits_and_no_nan():
     table = pl.DataFrame({"method": ["b", "a"], "x": [1 / 3, math.nan], "n": [1, 2]})
-    assert tidy.columns(table, ("a", "b")) == {
+    assert chart_data.columns(table, ("a", "b")) == {
         "method": [1, 0],
         "x": [0.333333, None],
         "n": [1, 2],

@@ -5,7 +5,7 @@ from made import make_run
 
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.finding import finding, headline, others, overall
-from holdfast.results.compare import compare
+from holdfast.results.comparison import compare
 from holdfast.results.gather import gather
 
 

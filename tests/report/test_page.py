@@ -11,7 +11,7 @@ from holdfast.report.charts import Charts
 from holdfast.report.figures import sections
 from holdfast.report.markup import as_json
 from holdfast.report.page import Report, page
-from holdfast.report.palette import look
+from holdfast.report.palette import style
 from holdfast.results.gather import gather
 
 
@@ -80,9 +80,7 @@ def test_numbers_of_the_tables_are_those_of_the_store(html, report):
         # After the name, two means.
         for place, domain in enumerate(comparison.domains, 3):
             stored = [
-                folder["figures"][f"accuracy/{domain}"]
-                for folder in (one.manifest for one in group.runs)
-                if "figures" in folder
+                run.manifest.metrics[f"accuracy/{domain}"] for run in group.runs if run.finished
             ]
             if stored:
                 assert row[place].split()[0] == f"{sum(stored) / len(stored):.2f}"
@@ -97,7 +95,7 @@ def test_numbers_of_the_charts_are_those_of_the_store(html, report):
     for row, method in enumerate(table["method"]):
         if method == place:
             domain = table["domain"][row]
-            stored = [one.manifest["figures"][f"bias/{domain}"] for one in group.runs]
+            stored = [one.manifest.metrics[f"bias/{domain}"] for one in group.runs]
             assert table["bias"][row] == pytest.approx(100 * sum(stored) / 2, rel=1e-5)
 
 
@@ -197,9 +195,9 @@ def test_a_chart_of_learning_rates_says_that_labels_tell_which_is_best(tmp_path)
 
 def test_how_it_was_run_is_there(html, report):
     stored = report.gathered.runs[0]
-    assert stored.manifest["hashes"]["data"] in html
-    assert stored.manifest["fingerprint"][:16] in html
-    assert "holdfast run --method &#x27;eata+debias&#x27;" in html
+    assert stored.manifest.hashes["data"] in html
+    assert stored.manifest.fingerprint[:16] in html
+    assert "holdfast run --method &#39;eata+debias&#39;" in html
 
 
 def test_what_cannot_be_read_is_told_on_the_page(html):
@@ -216,10 +214,10 @@ def test_a_method_looks_the_same_on_a_page_with_fewer(runs, report, tmp_path):
     assert report.labels[: len(fewer.labels)] == fewer.labels == ("frozen", "eata")
 
 
-def test_looks_are_all_different():
-    looks = [look(place) for place in range(28)]
-    assert len({(one.colour, one.dash) for one in looks}) == 28
-    assert all(one.dash == (1, 0) for one in looks[:7])
+def test_styles_are_all_different():
+    styles = [style(place) for place in range(28)]
+    assert len({(one.colour, one.dash) for one in styles}) == 28
+    assert all(one.dash == (1, 0) for one in styles[:7])
 
 
 def test_several_comparisons_have_parts_of_their_own(tmp_path):

@@ -7,7 +7,9 @@ import subprocess
 import pytest
 from made import HOSTILE
 
-from holdfast.report.texts import latex, markdown, tex
+from holdfast.report.texts import latex, markdown
+from holdfast.results.writers.latex import escape
+from holdfast.results.writers.markdown import escape as plain
 
 
 def test_markdown_has_the_numbers_and_marks(report):
@@ -19,7 +21,7 @@ def test_markdown_has_the_numbers_and_marks(report):
     mean, std = group.mean("mean_accuracy"), group.std("mean_accuracy")
     assert cells[4] == f"**{mean:.2f} ± {std:.2f}**"
     first, *rest = report.sentences
-    assert text.startswith(f"# {first}\n\n{' '.join(rest)}\n\n## ")
+    assert text.startswith(f"# {plain(first)}\n\n{plain(' '.join(rest))}\n\n## ")
 
 
 def test_every_markdown_row_has_all_columns(report):
@@ -47,7 +49,7 @@ def test_latex_is_the_papers_shape(report):
 
 
 def test_latex_prints_every_character_as_it_is():
-    assert tex(r"50 % of a_b & {c} #1 $x$ ~^\ <d> 1 ± 2") == (
+    assert escape(r"50 % of a_b & {c} #1 $x$ ~^\ <d> 1 ± 2") == (
         r"50 \% of a\_b \& \{c\} \#1 \$x\$ \textasciitilde{}\textasciicircum{}"
         r"\textbackslash{} \textless{}d\textgreater{} 1 $\pm$ 2"
     )

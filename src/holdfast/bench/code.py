@@ -20,8 +20,8 @@ ASIDE = {
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/", "bench/display/"),
     *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "stopping", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py", "data/writers.py"),
-    *(f"bench/{name}.py" for name in ("__init__", "code", "manifest", "many", "names", "on_ray")),
-    *("bench/sweep.py", "bench/metrics/memory.py"),
+    *(f"bench/{name}.py" for name in ("__init__", "code", "describe", "manifest", "many", "names")),
+    *("bench/on_ray.py", "bench/sweep.py", "bench/metrics/memory.py"),
 }
 
 

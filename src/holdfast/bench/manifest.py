@@ -1,79 +1,94 @@
-"""What a run's manifest says: all that a reader needs to believe its numbers, or to repeat it."""
+"""The manifest of a run: all that a reader needs to believe its numbers, or to repeat it."""
 
 from __future__ import annotations
 
-import os
-import platform
-import shlex
-import sys
-from dataclasses import asdict
-from datetime import datetime, timezone
-from importlib.metadata import version
-from typing import Any
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
 
-import torch
-from torch import nn
+import msgspec
 
-import holdfast
-from holdfast.bench.materials import Materials
-from holdfast.bench.plan import Run
-from holdfast.explain.card import card
-from holdfast.models.normalization import Normalized
+from holdfast.util import files
 
-LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
+FORMAT = 1
+
+Metrics: TypeAlias = dict[str, int | float | None]
+"""By name, as `Recorder.summary` has them; None: not defined."""
+
+# More classes than anyone has would take all memory; and no stream is as long as the second.
+Classes: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 
 
-def describe(run: Run, materials: Materials) -> dict[str, Any]:
-    """What is known of a run before its first batch."""
-    flow, hashes = materials.flow(run), materials.hashes(run)
-    classes = materials.classes(run)
-    return {
-        "fingerprint": run.fingerprint(hashes),
-        "title": run.title,
-        "run": {**asdict(run), "window": run.sight},  # as used, where none was given
-        "method": run.composition.for_classes(classes).plain,
-        "settings": {
-            part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
-            for part in card(run.method, run.preset, classes).parts
-        },
-        "stream": str(run.laid_out),
-        "order": list(run.shown),
-        "batches": len(flow),
-        "images": flow.samples,
-        "classes": classes,
-        "hashes": hashes,
-        "normalisation": normalisation(materials.model(run)),
-        "versions": {
-            "holdfast": holdfast.__version__,
-            "python": platform.python_version(),
-            **{name: version(name) for name in LIBRARIES},
-        },
-        "machine": machine(run.device),
-        "command": shlex.join(["holdfast", *sys.argv[1:]]),
-        "time_started": now(),
-    }
+class SettingValue(msgspec.Struct, frozen=True, rename={"origin": "from"}):
+    """A setting of a method, and where its value comes from."""
+
+    value: bool | int | float | str | None = None
+    origin: str = ""
 
 
-def normalisation(model: nn.Module) -> dict[str, list[float]] | None:
-    """Mean and standard deviation by channel that the model itself takes off its input."""
-    for module in model.modules():
-        mean, std = getattr(module, "mean", None), getattr(module, "std", None)
-        if isinstance(module, Normalized) and mean is not None and std is not None:
-            return {"mean": mean.flatten().tolist(), "std": std.flatten().tolist()}
-    return None
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename={"metrics": "figures"}):
+    """What manifest.json says. What an older version did not write has a default."""
+
+    classes: Classes
+    fingerprint: str = ""
+    title: str = ""
+    """The method as it was written."""
+    run: dict[str, Any] = {}
+    """The run's options by their names on the command line."""
+    method: str = ""
+    """With every setting resolved."""
+    settings: dict[str, dict[str, SettingValue]] = {}
+    """By method and name."""
+    stream: str = "unknown"
+    """With every setting resolved."""
+    order: list[str] = []
+    """The domains as they come."""
+    batches: Count = 0
+    images: Count = 0
+    hashes: dict[str, str | None] = {}
+    normalisation: dict[str, list[float]] | None = None
+    versions: dict[str, str] = {}
+    machine: dict[str, Any] = {}
+    command: str = ""
+    time_started: str = ""
+    time_finished: str = ""
+    format: int = FORMAT
+    finished: bool = False
+    metrics: Metrics = {}
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What a reader should know of how the run came to be."""
+        return tuple(map(str, self.run.get("tags") or ()))
+
+    @property
+    def code(self) -> str:
+        """The hash of the code that made the run; older manifests do not say."""
+        return self.hashes.get("code") or "unknown"
+
+    @property
+    def own_code(self) -> dict[str, str | None]:
+        """The hashes of files that did not come with holdfast: of methods, and of the model."""
+        own = ("method ", "model file")
+        return {name: value for name, value in self.hashes.items() if name.startswith(own)}
 
 
-def machine(device: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "system": platform.platform(),
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "device": device,
-    }
-    if device.startswith("cuda"):
-        found["device_name"] = torch.cuda.get_device_name(torch.device(device))
-    return found
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest.json, or raise a ValueError that says why it is none."""
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        why = re.sub(r" - at `\$\.?(.*)`", r" as `\1`", str(error)).removesuffix(" as ``")
+        raise ValueError(f"{path} is not a manifest that can be read: {why}") from None
+    if manifest.format != FORMAT:
+        raise ValueError(
+            f"{path} has format {manifest.format}, and this holdfast reads format {FORMAT}: use "
+            "the holdfast that wrote it, or run it again."
+        )
+    return manifest
 
 
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+def write_manifest(path: Path, manifest: Manifest) -> None:
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    files.write_whole(path, lambda part: part.write_bytes(text + b"\n"))

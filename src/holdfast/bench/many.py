@@ -136,17 +136,17 @@ def _in_processes(
             while going or (waiting and not stop.asked):
                 while waiting and len(going) < jobs and not stop.asked:
                     number, run = waiting.popleft()
-                    ears, process = _start(run, out, how)
-                    going[ears] = number, process
-                for heard in connection.wait(list(going), LOOK_SECONDS):
-                    number, process = going[heard]
-                    news = _hear(heard)
+                    receiver, process = _start(run, out, how)
+                    going[receiver] = number, process
+                for ready in connection.wait(list(going), LOOK_SECONDS):
+                    number, process = going[ready]
+                    news = _receive(ready)
                     if news is None:
-                        del going[heard]
+                        del going[ready]
                         process.join()
                         if number in outcomes:
                             continue
-                        news = Outcome(runs[number], error=_death(process.exitcode))
+                        news = Outcome(runs[number], error=_describe_exit(process.exitcode))
                     if isinstance(news, Outcome):
                         outcomes[number] = news
                         if stop.asked and news.error:
@@ -166,28 +166,28 @@ def _in_processes(
 
 
 def _start(run: Run, out: Path, how: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What is heard of a process, and the process."""
+    """Where news of a process arrive, and the process."""
     context = get_context("spawn")  # torch's threads do not survive a fork
-    ears, mouth = context.Pipe(duplex=False)
+    receiver, sender = context.Pipe(duplex=False)
     # No daemon, since those may have no processes to read images ahead.
-    process = context.Process(target=_work, args=(mouth, run, out, how))
-    with _deaf():
+    process = context.Process(target=_work, args=(sender, run, out, how))
+    with _ignore_sigint():
         process.start()
-    mouth.close()
-    return ears, process
+    sender.close()
+    return receiver, process
 
 
-def _hear(ears: Any) -> Progress | Outcome | None:
+def _receive(receiver: Any) -> Progress | Outcome | None:
     """None: the process is at its end."""
     try:
-        news: Progress | Outcome = ears.recv()
+        news: Progress | Outcome = receiver.recv()
         return news
     except (EOFError, OSError):
-        ears.close()
+        receiver.close()
         return None
 
 
-def _work(mouth: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
+def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
     """What a process does: one run."""
     tune_cpu()
     if hasattr(os, "setpgrp"):
@@ -196,7 +196,7 @@ def _work(mouth: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
 
     def tell(news: Progress | Outcome) -> None:
         with suppress(OSError):  # the parent is gone
-            mouth.send(news)
+            sender.send(news)
 
     try:
         materials = Materials(out / "cache")
@@ -214,8 +214,8 @@ def _follow_parent() -> None:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """A process that is started in here does not hear Ctrl-C until it listens."""
+def _ignore_sigint() -> Iterator[None]:
+    """A process that is started in here ignores Ctrl-C until it sets a handler of its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -226,7 +226,7 @@ def _deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _death(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"Its process ended with exit code {code}."
     name = signal.Signals(-code).name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,8 +62,9 @@ class Materials:
     def __init__(self, folder: Path):
         self.folder = folder
         self._opened: dict[Hashable, Any] = {}
+        self._last_flow: tuple[Run, Flow] | None = None
 
-    def _once(self, key: Hashable, make: Callable[[], T]) -> T:
+    def _cached(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._opened:
             self._opened[key] = make()
         found: T = self._opened[key]
@@ -84,27 +84,27 @@ class Materials:
         )
 
     def model(self, run: Run) -> nn.Module:
-        name = run.model or MODELS.get(run.data)
+        name = run.model.name or MODELS.get(run.data.name)
         if name is None:
             self.data(run)  # if there is no such set, that is to be said first
             raise ValueError(
-                f"Which model is to see {run.data}? Pass --model, such as "
+                f"Which model is to see {run.data.name}? Pass --model, such as "
                 "resnet20:path/to/weights.safetensors or package.module:factory."
             )
-        check_device(run.device)
-        return self._once(
-            ("model", name, run.normalization, run.device),
-            lambda: find_model(name, run.normalization).to(run.device).eval(),
+        check_device(run.machine.device)
+        return self._cached(
+            ("model", name, run.normalization, run.machine.device),
+            lambda: find_model(name, run.normalization).to(run.machine.device).eval(),
         )
 
     def model_hash(self, run: Run) -> str:
         model = self.model(run)
-        return self._once(("model hash", id(model)), lambda: model_fingerprint(model))
+        return self._cached(("model hash", id(model)), lambda: model_fingerprint(model))
 
     def _model_code(self, run: Run) -> dict[str, str | None]:
         """What a model of one's own does with its weights stands in a file."""
-        name = run.model or ""
-        found = self._once(("model code", name), lambda: hash_of_code(name))
+        name = run.model.name or ""
+        found = self._cached(("model code", name), lambda: hash_of_code(name))
         return {} if found is None else {"model file": found}
 
     def classes(self, run: Run) -> int:
@@ -112,61 +112,60 @@ class Materials:
         model, data = self.model(run), self.data(run)
 
         def counted() -> int:
-            images = next(iter(self.flow(run))).images[:2].to(run.device)
+            images = next(iter(self.flow(run))).images[:2].to(run.machine.device)
             with torch.no_grad():
                 return int(logits_of(model(images)).shape[1])
 
-        classes = self._once(("classes", id(model)), counted)
+        classes = self._cached(("classes", id(model)), counted)
         if data.classes > classes:
             raise ValueError(
-                f"{run.data} has {data.classes} classes, and the model knows {classes}: take a "
-                "model that was trained on them."
+                f"{run.data.name} has {data.classes} classes, and the model knows {classes}: take "
+                "a model that was trained on them."
             )
         return classes
 
     def data(self, run: Run) -> DataSet:
         def opened() -> DataSet:
-            data = open_shown(
-                run.shown,
-                run.data,
-                run.root,
-                severity=run.severity,
-                images=run.images,
-                classes=run.classes,
-                frost=run.frost,
-            )
-            return cached_set(data, self._images / data_fingerprint(data)[:16])
+            data = open_shown(run.shown, **vars(run.data))
+            fingerprint = data_fingerprint(data)
+            stored = cached_set(data, self._images / fingerprint[:16])
+            self._opened["hash", id(stored)] = fingerprint
+            return stored
 
-        key = (run.data, run.root, run.severity, run.images, run.classes, run.frost)
-        return self._once(("data", *key, frozenset(run.shown)), opened)
+        return self._cached(("data", run.data, frozenset(run.shown)), opened)
 
     def data_hash(self, run: Run) -> str:
         return self._hash_of(self.data(run))
 
     def _hash_of(self, data: DataSet | Images) -> str:
-        return self._once(("hash", id(data)), lambda: data_fingerprint(data))
+        return self._cached(("hash", id(data)), lambda: data_fingerprint(data))
 
     def flow(self, run: Run) -> Flow:
-        """The run's stream over its data."""
+        """The run's stream over its data; made once for all who ask while it is the latest."""
+        if self._last_flow is None or self._last_flow[0] != run:
+            self._last_flow = run, self._open_flow(run)
+        return self._last_flow[1]
+
+    def _open_flow(self, run: Run) -> Flow:
         data = self.data(run)
         intruders: Pool | Data | None = self._intruders(run)
-        if intruders is None and getattr(run.laid_out, "kind", None) == "attack":
+        if intruders is None and getattr(run.resolved_stream, "kind", None) == "attack":
             small = find_table(data.domains[-1].dataset) == "cifar"
             intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # notices are told before runs begin
-            return run.laid_out.over(data, seed=run.seed, intruders=intruders)
+            return run.resolved_stream.over(data, seed=run.seed, intruders=intruders)
 
     def _intruders(self, run: Run) -> Images | None:
         """Images of no class that were given."""
-        if run.intruders is None:
+        name, root = run.stream.intruders, run.data.root
+        if name is None:
             return None
-        opened = partial(open_clean, run.intruders, run.root)
-        return self._once(("intruders", run.intruders, run.root), opened)
+        return self._cached(("intruders", name, root), lambda: open_clean(name, root))
 
     def _source_set(self, run: Run) -> Images:
         """The images that the model was trained on, or some of them."""
-        name = run.source or SOURCES.get(run.data)
+        name = run.model.source or SOURCES.get(run.data.name)
         if name is None:
             needs = run.composition.needs or ("prototypes",)
             raise ValueError(
@@ -179,10 +178,14 @@ class Materials:
             if name == "glyphs":
                 images: Images = Glyphs("train", DRAWN_IMAGES)
             else:
-                images = open_clean(name, run.root, split="train", classes=run.classes)
-            return cached(images, self._images / f"{data_fingerprint(images)[:16]}.images")
+                images = open_clean(name, root, split="train", classes=classes)
+            fingerprint = data_fingerprint(images)
+            stored = cached(images, self._images / f"{fingerprint[:16]}.images")
+            self._opened["hash", id(stored)] = fingerprint
+            return stored
 
-        return self._once(("source set", name, run.root, run.classes), opened)
+        root, classes = run.data.root, run.data.classes
+        return self._cached(("source set", name, root, classes), opened)
 
     def hashes(self, run: Run) -> dict[str, str | None]:
         """Of what a run is made of, in place of the names that it goes by."""
@@ -200,9 +203,9 @@ class Materials:
         """Of what the source is made from; None where the run needs none."""
         if not (run.composition.needs or run.analysis):
             return None
-        if _is_file(run.source):
-            path = Path(str(run.source))
-            return self._once(("source hash", path), lambda: _hash_file(path))
+        if _is_file(run.model.source):
+            path = Path(str(run.model.source))
+            return self._cached(("source hash", path), lambda: _hash_file(path))
         images = self._source_set(run)
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else ""
         return _digest(f"{self._hash_of(images)} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}")
@@ -213,10 +216,10 @@ class Materials:
             return None
         model, fisher = self.model(run), self._fisher_loader(run)
         cache = self._sources(run)
-        if _is_file(run.source):
-            return self._once(
-                ("source", run.source, id(model)),
-                lambda: Source.load(str(run.source), fisher=fisher, cache=cache),
+        if _is_file(run.model.source):
+            return self._cached(
+                ("source", run.model.source, id(model)),
+                lambda: Source.load(str(run.model.source), fisher=fisher, cache=cache),
             )
         images = self._source_set(run)
 
@@ -225,33 +228,37 @@ class Materials:
             path = self._source_path(run)
             if path.exists():
                 found = Source.load(path, loader, fisher, cache=cache)
-                self._opened["held", path] = sorted(found.tensors)
+                self._opened["stored", path] = sorted(found.tensors)
                 return found
             return Source.from_loader(
-                model, loader, SOURCE_IMAGES, fisher, head=run.head, cache=cache
+                model, loader, SOURCE_IMAGES, fisher, head=run.model.head, cache=cache
             )
 
-        return self._once(("source", self._source_path(run)), opened)
+        return self._cached(("source", self._source_path(run)), opened)
 
     @contextmanager
     def preparing(self, run: Run) -> Iterator[None]:
-        """Of processes that are about to make the same of a source, one makes it and the others
-        wait for it."""
-        if self.source_hash(run) is None or _is_file(run.source):
+        """Only one process builds a given source; the others wait."""
+        if self.source_hash(run) is None or _is_file(run.model.source):
             yield
             return
         path = self._source_path(run)
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_suffix("." + "-".join(run.composition.needs) + ".lock")):
             yield
-            source, held = self.source(run), ("held", path)
-            if source is not None and self._opened.get(held) != sorted(source.tensors):
-                self._opened[held] = sorted(source.tensors)
+            source, stored = self.source(run), ("stored", path)
+            if source is not None and self._opened.get(stored) != sorted(source.tensors):
+                self._opened[stored] = sorted(source.tensors)
                 source.save(path)
 
     def _source_path(self, run: Run) -> Path:
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else None
-        made_of = (self.model_hash(run), self._hash_of(self._source_set(run)), run.head, fisher)
+        made_of = (
+            self.model_hash(run),
+            self._hash_of(self._source_set(run)),
+            run.model.head,
+            fisher,
+        )
         return self._sources(run) / f"{_digest(made_of)[:16]}.safetensors"
 
     def _fisher_loader(self, run: Run) -> DataLoader[tuple[Tensor, int]] | None:
@@ -262,16 +269,16 @@ class Materials:
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
 
 
-def open_shown(shown: Sequence[str], what: str, root: str | None, **options: Any) -> DataSet:
+def open_shown(shown: Sequence[str], name: str, root: str | None, **options: Any) -> DataSet:
     """A set as a whole; where it lacks something, what a stream shows of it, with clean images if
     there are any."""
     try:
-        return open_data(what, root, **options)
+        return open_data(name, root, **options)
     except FileNotFoundError:
-        some = [name for name in CORRUPTIONS if name in shown] or CORRUPTIONS
+        some = [each for each in CORRUPTIONS if each in shown] or CORRUPTIONS
         for clean in (True, CLEAN in shown):
             with suppress(FileNotFoundError):
-                return open_data(what, root, corruptions=some, clean=clean, **options)
+                return open_data(name, root, corruptions=some, clean=clean, **options)
         raise
 
 

@@ -4,8 +4,8 @@ runs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
+from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 
 SHORT = {
@@ -40,10 +40,10 @@ def distinct(named: Sequence[tuple[str, str]]) -> list[str]:
 def apart(runs: Sequence[Run]) -> list[str]:
     """What runs are called among each other, seeds aside: the method, and what else they differ
     in."""
-    others = [one.name for one in fields(Run) if one.name not in ("method", "seed", "tags")]
-    vary = [name for name in others if len({getattr(run, name) for run in runs}) > 1]
+    given = [run.flat for run in runs]
+    vary = [flag for flag in OPTIONS if flag != "seed" and len({one[flag] for one in given}) > 1]
     titles = distinct([(run.title, run.method) for run in runs])
     return [
-        ", ".join([title, *(f"{name} {getattr(run, name)}" for name in vary)])
-        for title, run in zip(titles, runs, strict=True)
+        ", ".join([title, *(f"{flag} {one[flag]}" for flag in vary)])
+        for title, one in zip(titles, given, strict=True)
     ]

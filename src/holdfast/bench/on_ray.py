@@ -58,8 +58,10 @@ def perform_on_ray(
         news = queues.Queue(actor_options={"num_cpus": 0})
         going = {}
         for number, run in enumerate(runs):
-            gpus = 1 if run.device.startswith("cuda") else 0
-            task = ray.remote(num_cpus=run.threads, num_gpus=gpus, max_retries=RETRIES)(_work)
+            gpus = 1 if run.machine.device.startswith("cuda") else 0
+            task = ray.remote(num_cpus=run.machine.threads, num_gpus=gpus, max_retries=RETRIES)(
+                _work
+            )
             going[task.remote(number, run, out.resolve(), how, Path.cwd(), news)] = number
         try:
             while going:
@@ -111,13 +113,13 @@ def _check_room(ray: Any, runs: Sequence[Run]) -> None:
     """A task that fits no machine would wait for ever."""
     there = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cores = max(one.get("CPU", 0) for one in there)
-    most = max(run.threads for run in runs)
+    most = max(run.machine.threads for run in runs)
     if most > cores:
         raise ValueError(
             f"A run takes {most} threads, and no machine of the cluster has more than {cores:.0f} "
             "cores: lower --threads."
         )
-    if any(run.device.startswith("cuda") for run in runs) and not any(
+    if any(run.machine.device.startswith("cuda") for run in runs) and not any(
         one.get("GPU") for one in there
     ):
         raise ValueError(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import holdfast
+from holdfast.bench.options import NOT_IN_FINGERPRINT, SEVERITY, RunOptions
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams import Noisy, Stream, parse
-from holdfast.engine.options import Precision
 from holdfast.models.normalization import Normalization, parse_normalization
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition, brief, compose
@@ -24,62 +24,22 @@ from holdfast.util.words import listed, nearest
 # What a stream of single images is normalised over, unless told otherwise.
 WINDOW = 64
 
-# Where things lie, how fast they are read and what a run is for decides no number; the method and
-# the stream, with all their settings, say others; the hash of the model covers its normalisation.
-ELSEWHERE = ("root", "workers", "tags", "preset", "batch", "limit", "domains", "mean", "std")
-
-SEVERITY = 5
-
 
 @dataclass(frozen=True)
-class Run:
+class Run(RunOptions):
     """One method on one stream over a data set, with one seed."""
 
-    method: str
-    """A spec string, such as eata+debias."""
-    data: str = "glyphs-c"
-    """What `holdfast.data.readers.sets.open_data` takes: a name or a path."""
-    model: str | None = None
-    """What `holdfast.models.find.find_model` takes; None: the one that comes with the data."""
-    mean: str | None = None
-    """Of the model's input normalisation, as in 0.485,0.456,0.406; None: the model's own."""
-    std: str | None = None
-    stream: str = "continual"
-    """A spec string, such as correlated(gamma=0.1)."""
-    source: str | None = None
-    """A saved Source, or a clean set to make one from; None: what belongs to the data."""
-    preset: str | None = None
-    seed: int = 0
-    batch: int | None = None
-    limit: int | None = None
-    domains: str | None = None
-    """Names with commas between them: these alone come, in this order. None: the stream's own."""
-    severity: int = SEVERITY
-    window: int | None = None
-    intruders: str | None = None
-    images: str | None = None
-    classes: str | None = None
-    frost: str | None = None
-    head: str | None = None
-    device: str = "cpu"
-    threads: int = 1
-    precision: Precision | None = None
-    analysis: bool = False
-    root: str | None = None
-    workers: int = 0
-    tags: tuple[str, ...] = ()
-    """What a reader should know of how it came to be, such as "chosen with labels"."""
-
     def __post_init__(self) -> None:
-        for name in ("composition", "laid_out", "normalization"):
+        for name in ("composition", "resolved_stream", "normalization"):
             getattr(self, name)  # what cannot be read is an error at once
         self._check_stream()
-        if self.threads < 1:
-            raise ValueError(f"threads is a number of threads, at least 1, not {self.threads}.")
+        threads = self.machine.threads
+        if threads < 1:
+            raise ValueError(f"threads is a number of threads, at least 1, not {threads}.")
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is given alone: another process loads methods of one's own by itself."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        """What is given alone: another process loads methods of one's own anew."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def methods(self) -> tuple[Method, ...]:
@@ -94,36 +54,40 @@ class Run:
     @property
     def normalization(self) -> Normalization | None:
         """Mean and std that are to take the place of the model's own."""
-        return parse_normalization(self.mean, self.std)
+        return parse_normalization(self.model.mean, self.model.std)
 
     @cached_property
-    def laid_out(self) -> Stream:
+    def resolved_stream(self) -> Stream:
         """The stream with the run's batch size, limit and domains."""
-        stream = parse(self.stream)
-        given: dict[str, Any] = {"batch": self.batch, "limit": self.limit}
-        if self.domains is not None:
+        stream = parse(self.stream.spec)
+        given: dict[str, Any] = {"batch": self.stream.batch, "limit": self.stream.limit}
+        if self.stream.domains is not None:
             taken = [name for name in ("order", "order_seed", "clean") if stream.given.get(name)]
             if taken:
                 raise ValueError(
-                    f"--domains {self.domains} says which domains come, and {taken[0]} of the "
-                    f"stream {stream} says it too: leave out one of them."
+                    f"--domains {self.stream.domains} says which domains come, and {taken[0]} of "
+                    f"the stream {stream} says it too: leave out one of them."
                 )
-            given |= {"order": ",".join(read_domains(self.domains)), "clean": False}
+            given |= {"order": ",".join(read_domains(self.stream.domains)), "clean": False}
         return replace(stream, **{name: v for name, v in given.items() if v is not None})
 
     def _check_stream(self) -> None:
         """What the stream would pass over in silence."""
-        stream = self.laid_out
-        if self.intruders is not None and getattr(stream, "kind", None) != "other":
-            written = parse(self.stream)
+        stream, severity, intruders = (
+            self.resolved_stream,
+            self.data.severity,
+            self.stream.intruders,
+        )
+        if intruders is not None and getattr(stream, "kind", None) != "other":
+            written = parse(self.stream.spec)
             wanted = replace(written if isinstance(written, Noisy) else Noisy(), kind="other")
             raise ValueError(
-                f"--intruders {self.intruders} would not be shown, since the stream is {stream}: "
+                f"--intruders {intruders} would not be shown, since the stream is {stream}: "
                 f"write --stream '{wanted}', or leave out --intruders."
             )
-        if stream.own_severities and self.severity != SEVERITY:
+        if stream.own_severities and severity != SEVERITY:
             raise ValueError(
-                f"--severity {self.severity} would not be used, since {stream.name} has "
+                f"--severity {severity} would not be used, since {stream.name} has "
                 "severities of its own: leave it out; `holdfast card "
                 f"{stream.name}` shows the stream's settings."
             )
@@ -131,29 +95,36 @@ class Run:
     @property
     def shown(self) -> tuple[str, ...]:
         """The domains, in the order in which they come."""
-        domains: tuple[str, ...] = getattr(self.laid_out, "domains", tuple)()
+        domains: tuple[str, ...] = getattr(self.resolved_stream, "domains", tuple)()
         return domains
 
     @property
-    def sight(self) -> int | None:
-        """Over how many images a method looks, where its batches are single images."""
-        if self.window is None and self.laid_out.batch == 1:
-            return WINDOW
-        return self.window
+    def effective_window(self) -> int | None:
+        """Over how many images a method looks; None: over those of a batch."""
+        return self.usual_window if self.stream.window is None else self.stream.window
+
+    @property
+    def usual_window(self) -> int | None:
+        """The same, where nothing is said of it."""
+        return WINDOW if self.resolved_stream.batch == 1 else None
+
+    @property
+    def as_used(self) -> dict[str, Any]:
+        """The flat options, with the window that was used where none was given."""
+        return {**self.flat, "window": self.effective_window}
 
     @property
     def title(self) -> str:
         """As a table names it: the method as it was written."""
         return brief(self.method)
 
-    def settled(self) -> dict[str, object]:
+    def fingerprint_fields(self) -> dict[str, object]:
         """All that decides the run's numbers, as plain values."""
-        given = {name: value for name, value in asdict(self).items() if name not in ELSEWHERE}
+        given = {n: value for n, value in self.as_used.items() if n not in NOT_IN_FINGERPRINT}
         return {
             **given,
             "method": self.composition.plain,
-            "stream": str(self.laid_out),
-            "window": self.sight,
+            "stream": str(self.resolved_stream),
             "version": holdfast.__version__,
         }
 
@@ -161,13 +132,13 @@ class Run:
     def identity(self) -> str:
         """The same of runs that are written in two ways, as far as it is known before the data and
         the model are opened."""
-        elsewhere = [str(self.composition), self.root, self.normalization]
-        return json.dumps([self.settled(), *elsewhere], sort_keys=True)
+        elsewhere = [str(self.composition), self.data.root, self.normalization]
+        return json.dumps([self.fingerprint_fields(), *elsewhere], sort_keys=True)
 
     def fingerprint(self, hashes: dict[str, str | None]) -> str:
         """A hash of all that decides the run's numbers; `hashes` are those of the model's weights,
         of the data and of the source, which count in place of their names."""
-        text = json.dumps({**self.settled(), **hashes}, sort_keys=True)
+        text = json.dumps({**self.fingerprint_fields(), **hashes}, sort_keys=True)
         return text_hash(text)
 
     def folder(self, out: Path, fingerprint: str) -> Path:

@@ -10,18 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import polars as pl
 import torch
 
 import holdfast
-from holdfast.bench.manifest import describe, now
+from holdfast.bench.describe import describe
 from holdfast.bench.materials import Materials
 from holdfast.bench.metrics.analysis import Geometry
 from holdfast.bench.metrics.memory import PeakMemory
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.plan import Run
-from holdfast.bench.store import RunFolder
+from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Batch
 from holdfast.engine.adapter import Adapter
 from holdfast.util.stopping import stoppable
@@ -32,10 +31,6 @@ SNAPSHOT_SECONDS = 60.0
 # Seconds between two times that rows are written for those who watch; a resumed run drops what is
 # later than its snapshot.
 ROWS_SECONDS = 5.0
-
-
-# What a damaged parquet file may raise; a panic of polars is no Exception.
-DAMAGE = (Exception, pl.exceptions.PanicException)
 
 
 class Watcher(Protocol):
@@ -80,7 +75,7 @@ def perform(
     folder = place.beside if anew else place
     recorder = Recorder(materials.classes(run))
     flow = materials.flow(run)
-    with folder.held(), threads(run.threads):
+    with folder.held(), threads(run.machine.threads):
         if anew and not resume:
             folder.discard()
         if folder.exists:
@@ -114,7 +109,7 @@ def _go_on(
     done, snapshot = folder.resume()
     adapter = _prepare(run, materials, snapshot)
     if not folder.exists:  # what does not fit together leaves no folder
-        folder.begin(describe(run, materials))
+        folder.manifest = describe(run, materials)
     geometry = None
     if run.analysis:
         source = materials.source(run)
@@ -123,7 +118,7 @@ def _go_on(
         if snapshot is not None:
             geometry.load(snapshot / "analysis.safetensors")
     _recall(folder, recorder)
-    memory = PeakMemory(torch.device(run.device))
+    memory = PeakMemory(torch.device(run.machine.device))
     watcher.begins(run, recorder, len(flow))
 
     def save(place: Path) -> None:
@@ -136,7 +131,7 @@ def _go_on(
     told = False
     with stoppable() as stop, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
-        for batch in flow.batches(done, workers=run.workers):
+        for batch in flow.batches(done, workers=run.machine.workers):
             seen = show(adapter, batch, memory.read, geometry)
             rows.append(seen.row())
             recorder.update(seen)
@@ -153,11 +148,7 @@ def _go_on(
                 written = time.monotonic()
             if stop.asked:
                 raise KeyboardInterrupt
-    folder.finish(
-        rows,
-        {"figures": recorder.summary(), "time_finished": now()},
-        None if geometry is None else geometry.rows(),
-    )
+    folder.finish(rows, recorder.summary(), None if geometry is None else geometry.rows())
 
 
 def _recall(folder: RunFolder, recorder: Recorder) -> None:
@@ -182,13 +173,12 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
     with materials.preparing(run):
         return holdfast.adapt(
             model,
-            *run.methods,
+            run.composition,
             source=materials.source(run),
-            preset=run.preset,
             seed=run.seed,
-            head=run.head,
-            window=run.sight,
-            precision=run.precision,
+            head=run.model.head,
+            window=run.effective_window,
+            precision=run.model.precision,
         )
 
 

@@ -20,17 +20,21 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 from filelock import FileLock, Timeout
+from msgspec.structs import replace
 
+from holdfast.bench.manifest import Manifest, Metrics, read_manifest, write_manifest
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.seen import SCHEMA, Seen
 from holdfast.util import files
 
-FORMAT = 1
+# What a damaged or foreign parquet file may raise; a panic of polars is no Exception.
+DAMAGE = (Exception, pl.exceptions.PanicException)
 
 # Seconds: processes that read images ahead for a run that was killed outlive it for a moment.
 PATIENCE = 10.0
@@ -50,11 +54,15 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        return self.exists and bool(self.manifest.get("finished"))
+        return self.exists and self.manifest.finished
 
     @property
-    def manifest(self) -> dict[str, Any]:
-        return read_json(self.path / "manifest.json")
+    def manifest(self) -> Manifest:
+        return read_manifest(self.path / "manifest.json")
+
+    @manifest.setter
+    def manifest(self, manifest: Manifest) -> None:
+        write_manifest(self.path / "manifest.json", manifest)
 
     @property
     def rows(self) -> pl.DataFrame:
@@ -97,7 +105,7 @@ class RunFolder:
 
     def replace(self, other: RunFolder) -> None:
         """Stand in its place, with its tags; a kill in between leaves both on disk."""
-        self.tag(other.manifest["run"].get("tags", []))
+        self.tag(other.manifest.tags)
         old = other.path.with_name(f".{other.path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         other.path.rename(old)
@@ -124,22 +132,17 @@ class RunFolder:
             with suppress(OSError):
                 self.path.rmdir()  # where nothing was begun
 
-    def begin(self, manifest: Mapping[str, Any]) -> None:
-        write_json(self.path / "manifest.json", {**manifest, "format": FORMAT, "finished": False})
-
     def tag(self, tags: Sequence[str]) -> None:
         """Have the manifest name these as well."""
         manifest = self.manifest
-        there = manifest["run"].get("tags", [])
-        new = [tag for tag in tags if tag not in there]
-        if new:
-            run = {**manifest["run"], "tags": [*there, *new]}
-            write_json(self.path / "manifest.json", {**manifest, "run": run})
+        all_tags = list(dict.fromkeys([*manifest.tags, *tags]))
+        if len(all_tags) > len(manifest.tags):
+            self.manifest = replace(manifest, run={**manifest.run, "tags": all_tags})
 
     def resume(self) -> tuple[int, Path | None]:
         """How many batches are done, and the snapshot after them; what lies beyond is dropped."""
         path = self.path / "progress.json"
-        done = int(read_json(path)["batches"]) if path.is_file() else 0
+        done = int(json.loads(path.read_text())["batches"]) if path.is_file() else 0
         snapshot = self.path / f"snapshot-{done:06d}"
         for part in self._parts():
             if int(part.stem.removeprefix("rows-")) >= done:
@@ -165,7 +168,8 @@ class RunFolder:
         folder = self.path / f"snapshot-{done:06d}"
         folder.mkdir(exist_ok=True)
         save(folder)
-        write_json(self.path / "progress.json", {"batches": done})
+        progress = json.dumps({"batches": done})
+        files.write_whole(self.path / "progress.json", lambda part: part.write_text(progress))
         for other in self.path.glob("snapshot-*"):
             if other != folder:
                 shutil.rmtree(other)
@@ -173,7 +177,7 @@ class RunFolder:
     def finish(
         self,
         rows: Sequence[Mapping[str, Any]],
-        figures: Mapping[str, Any],
+        metrics: Metrics,
         analysis: Sequence[Mapping[str, Any]] | None,
     ) -> None:
         """Put the parts together, then say that it is finished, then clear up."""
@@ -185,7 +189,7 @@ class RunFolder:
             files.write_whole(
                 self.path / "analysis.parquet", lambda part: table.write_parquet(part)
             )
-        write_json(self.path / "manifest.json", {**self.manifest, **figures, "finished": True})
+        self.manifest = replace(self.manifest, metrics=metrics, time_finished=now(), finished=True)
         self.clear()
 
     def clear(self) -> None:
@@ -217,16 +221,5 @@ def join(parts: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     )
 
 
-def write_json(path: Path, what: Mapping[str, Any]) -> None:
-    text = json.dumps(what, indent=1, ensure_ascii=False, allow_nan=False)
-    files.write_whole(path, lambda part: part.write_text(text + "\n", encoding="utf-8"))
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError("it holds no object")
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is not a manifest that can be read: {error}") from None
-    return found
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -10,9 +10,10 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from types import NoneType
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, cast, get_args
 
 from holdfast.bench.names import distinct
+from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse as parse_stream
 from holdfast.recipes.base import HOST_SETTINGS, Learner
@@ -25,7 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Of the learning rate that a method has by itself.
+# Of the learning rate that a method has by default.
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 # Keys of a sweep as a whole, which are no part of a run, and the least they may be.
@@ -34,6 +35,9 @@ WHOLE: dict[str, tuple[type, float | None]] = {
     "jobs": (int, 1),
     "snapshot": (float, 0),
 }
+
+# Keys whose value is a number for each channel.
+CHANNELS = ("mean", "std")
 
 SWEPT = "sweep"
 CHOSEN = "chosen with labels"
@@ -91,7 +95,7 @@ def expand(given: Mapping[str, Any]) -> list[Point]:
     for method, *values in product(methods, *axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         for spec, at, tags in _vary(method, chosen.get("preset"), settings, any(rates)):
-            run = Run(**{**_ordered(chosen), "method": spec, "tags": tags})
+            run = Run.of(spec, tags=tags, **_ordered(chosen))
             place = {"method": titles[method], **at, **{key: str(chosen[key]) for key in swept}}
             points.setdefault(run.identity, Point(run, place))
     if not points:
@@ -110,8 +114,8 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
 @cache
 def _keys() -> dict[str, Setting]:
     """What each key admits; with the default `none` it may be left open."""
-    hints = {**get_type_hints(Run), "seeds": int, "order": str, "orders": int, "lr": bool}
-    del hints["tags"]
+    hints = {"method": str, **{flag: one.hint for flag, one in OPTIONS.items()}}
+    hints |= {"seeds": int, "order": str, "orders": int, "lr": bool}
     found = {}
     for name, hint in hints.items():
         kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
@@ -132,6 +136,8 @@ def _read(key: str, given: Any) -> list[Any]:
             f"A sweep has no key {key!r}.{nearest(key, valid)} Keys: {listed(valid, 99)}."
         )
     setting = _keys()[key]
+    if key in CHANNELS:
+        given = _as_texts(given)
     found = [None if str(one).lower() == "none" else _value(setting, one) for one in _many(given)]
     if None in found and setting.default != "none":
         raise ValueError(f"sweep: {key} takes {setting.admits()}, not none.")
@@ -157,6 +163,14 @@ def _read_setting(key: str, given: Any, methods: Sequence[str]) -> list[Value | 
 def _value(setting: Setting, given: Any) -> Value | None:
     """As a file has it, or as a text."""
     return setting.read(given, quoted=False) if isinstance(given, str) else setting.check(given)
+
+
+def _as_texts(given: Any) -> Any:
+    """Numbers for channels as a run takes them: [0.5, 0.4, 0.3] is one text, and no list of three;
+    a list of such lists is one of texts."""
+    if isinstance(given, list) and any(isinstance(each, list | str) for each in given):
+        return [_as_texts(each) for each in given]
+    return given if isinstance(given, str) else ",".join(map(str, _many(given)))
 
 
 def _many(given: Any) -> list[Any]:

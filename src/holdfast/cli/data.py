@@ -16,7 +16,7 @@ class List:
     """What can be had, how large it is, and whether it is here."""
 
     root: Path | None = None
-    """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
+    """Where sets lie. Default: $HOLDFAST_DATA, else the folder data."""
 
     def run(self) -> None:
         from rich.text import Text
@@ -45,7 +45,7 @@ class Get:
     name: tyro.conf.Positional[str]
     """As `holdfast data list` says."""
     root: Path | None = None
-    """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
+    """Where sets lie. Default: $HOLDFAST_DATA, else the folder data."""
     mirror: tuple[str, ...] = ()
     """Addresses of folders with files of the same names, tried first."""
     keep: bool = False
@@ -69,13 +69,13 @@ class Make:
     out: tyro.conf.Positional[Path]
     """Folder to write into."""
     root: Path | None = None
-    """Where sets lie; by itself, $HOLDFAST_DATA, else the folder data."""
+    """Where sets lie. Default: $HOLDFAST_DATA, else the folder data."""
     layout: Literal["arrays", "folders"] | None = None
-    """arrays (CIFAR-C's) or folders (ImageNet-C's); by itself, like the clean set."""
+    """arrays (CIFAR-C's) or folders (ImageNet-C's). Default: like the clean set."""
     corruptions: tuple[str, ...] = CORRUPTIONS
     severities: tuple[int, ...] = SEVERITIES
     table: Table | None = None
-    """Whose parameters; by itself, cifar for images up to 64×64, else imagenet."""
+    """Whose parameters. Default: cifar for images up to 64×64, else imagenet."""
     seed: int = 0
     images: Path | None = None
     """A file that names some of a folder's images, one class/file a line."""
@@ -86,7 +86,7 @@ class Make:
     frost: Path | None = None
     """Folder with the original frost textures; without it, holdfast's own."""
     workers: int | None = None
-    """Processes; by itself, one for each core."""
+    """Processes. Default: one for each core."""
 
     def run(self) -> None:
         from holdfast.data.make import make

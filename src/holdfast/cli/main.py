@@ -47,7 +47,7 @@ class Doctor:
     std: str | None = None
     """The same, of the standard deviation."""
     head: str | None = None
-    """Name of the layer that maps features to logits; by itself, the last linear layer."""
+    """Name of the layer that maps features to logits. Default: the last linear layer."""
     batch_size: int = 64
     """Batch size of the stream to come."""
     method: Annotated[

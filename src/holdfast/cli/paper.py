@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from holdfast.cli.run import Setup, conclude, finished, perform_watched
+from holdfast.cli.options import Many, PaperSetup
+from holdfast.cli.run import conclude, finished, perform_watched
 from holdfast.util.terminal import columns, show
 
 if TYPE_CHECKING:
@@ -24,13 +25,11 @@ class Paper:
 
     id: tyro.conf.Positional[str]
     """An experiment, such as table-imagenet; or list, which shows them all."""
-    setup: Setup = Setup()
-    method: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
-    ] = ()
-    """Only these of its methods; once for each. By itself, all."""
+    setup: PaperSetup = PaperSetup()
+    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    """Only these of its methods; once for each. Default: all."""
     preset: str | None = None
-    """cifar100-c or imagenet-c; by itself, that of the data, else that of the experiment."""
+    """cifar100-c or imagenet-c. Default: that of the data, else that of the experiment."""
     jobs: int = 1
     """Runs at a time."""
     markdown: Path | None = None
@@ -38,9 +37,10 @@ class Paper:
 
     def run(self) -> None:
         from holdfast.paper.answer import chosen, evaluate, plans
+        from holdfast.paper.document import document
         from holdfast.paper.experiments import find_experiment
-        from holdfast.paper.layout import lay_out
-        from holdfast.results.blocks import Page, write_markdown
+        from holdfast.results.writers.markdown import write_markdown
+        from holdfast.results.writers.terminal import Page
 
         if self.id == "list":
             show(list_table())
@@ -58,7 +58,7 @@ class Paper:
         for (line, _), outcome in zip(planned, outcomes, strict=True):
             if outcome.folder is not None:
                 found.setdefault(line, []).append(outcome.folder)
-        blocks = lay_out(evaluate(experiment, found))
+        blocks = document(evaluate(experiment, found))
         show(Page(blocks))
         if self.markdown is not None:
             write_markdown(self.markdown, blocks)

@@ -26,11 +26,14 @@ class Report:
     follow: bool = False
     """Write the page again as rows arrive, and serve it on this machine, until Ctrl-C."""
     port: int = 0
-    """Where to serve it; by itself, any that is free."""
+    """Where to serve it. Default: any that is free."""
     every: float = 5.0
     """Seconds between two looks at the runs."""
 
     def run(self) -> None:
+        from functools import partial
+
+        from holdfast.paper.published_rows import published_rows
         from holdfast.report.follow import follow, write
         from holdfast.report.page import Report as Content
         from holdfast.report.page import page
@@ -38,18 +41,19 @@ class Report:
         from holdfast.report.texts import latex, markdown
         from holdfast.results.gather import gather
 
+        made = partial(Content, published=published_rows)
         if self.every <= 0:
             raise ValueError(f"every is a number of seconds above 0, not {self.every:g}.")
         if self.follow:
             if self.png or self.markdown or self.latex:
                 raise ValueError("--follow writes the page alone: leave out the other formats.")
-            follow(self.runs, self.out, port=self.port, every=self.every)
+            follow(self.runs, self.out, port=self.port, every=self.every, report=made)
             return
         gathered = gather(*self.runs)
         if not gathered.runs and not gathered.notes:
             where = ", ".join(map(str, self.runs))
             raise ValueError(f"There is no run in {where}: `holdfast run` makes some.")
-        content = Content(gathered)
+        content = made(gathered)
         write(self.out, page(content))
         print(content.headline)
         if len(content.findings) > 1:

@@ -5,25 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from holdfast.cli.run import METHODS, RUNS, Setup, tell_of_other_code
-from holdfast.util.terminal import columns, show
+from holdfast.cli.options import RUNS, Many, SweepSetup
+from holdfast.cli.run import METHODS, tell_of_other_code
+from holdfast.util.terminal import show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from holdfast.bench.many import Outcome
     from holdfast.bench.plan import Run
-    from holdfast.bench.store import RunFolder
-    from holdfast.bench.sweep import Point
-    from holdfast.results.results import Result
-
-Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -37,31 +31,25 @@ class Sweep:
     """A TOML file. Its keys are the options of `run` but for resume, again and markdown; order,
     orders, lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot.
     What is given on the command line replaces what the file says."""
-    setup: Setup = Setup()
+    setup: SweepSetup = SweepSetup()
     method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
     """As in eata, eata+debias, or path/to/file.py:Class for one of your own; once for each."""
-    stream: Many = ()
-    """continual, correlated(gamma=0.1), …; once for each."""
-    domains: str | None = None
-    """Which domains come, in this order, as in fog,snow. Default: the stream's own."""
-    preset: Many = ()
-    """cifar100-c, imagenet-c or none; once for each."""
     grid: Many = ()
     """Values of a method's setting, as in debias.alpha=0.9,0.99, or of an option, as in
     batch=16,64; once for each."""
     orders: int | None = None
     """How many random orders of the domains."""
     lr: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Learning rates from a tenth of a method's own to ten times it; by itself, of every method
-    that learns."""
+    """Learning rates from a tenth of a method's own to ten times it. Default methods: all that
+    learn."""
     no_lr: tyro.conf.FlagCreatePairsOff[bool] = False
     """Not so, though the file says lr."""
     jobs: int | None = None
-    """Runs at a time; by itself, one for each core, or on a GPU one."""
+    """Runs at a time. Default: one for each core, or on a GPU one."""
     engine: Literal["processes", "ray"] = "processes"
     """Processes of this machine, or a Ray cluster."""
     address: str = "local"
-    """Of the cluster: auto, ray://HOST:PORT, or local, which is this machine by itself."""
+    """Of the cluster: auto, ray://HOST:PORT, or local, this machine alone."""
     dry_run: bool = False
     """List the runs and say how long their streams are, and do none."""
 
@@ -70,6 +58,8 @@ class Sweep:
         from holdfast.bench.display.roster import labels
         from holdfast.bench.materials import Materials
         from holdfast.bench.sweep import expand
+        from holdfast.results.sweep_document import sweep_document
+        from holdfast.results.writers.terminal import Page
 
         given = self.given()
         points = expand(given)
@@ -83,11 +73,9 @@ class Sweep:
             announce(preview_streams(runs, materials, errors=True))
             return
         announce(preview(runs, materials))
-        setup = replace(self.setup, out=out, snapshot=given.get("snapshot"))
+        setup = self.setup.but(out=out, snapshot=given.get("snapshot"))
         outcomes = self.perform(runs, setup, given)
-        show(sweep_table(points, outcomes))
-        if any("lr" in point.at for point in points):
-            print("Which learning rate is best is known from the stream's labels alone.")
+        show(Page(sweep_document(points, [outcome.folder for outcome in outcomes])))
         failed = [(name, one.error) for name, one in zip(names, outcomes, strict=True) if one.error]
         for name, error in failed:
             print(f"Failed: {name}: {error}")
@@ -95,7 +83,9 @@ class Sweep:
         if failed:
             raise SystemExit(1)
 
-    def perform(self, runs: Sequence[Run], setup: Setup, given: Mapping[str, Any]) -> list[Outcome]:
+    def perform(
+        self, runs: Sequence[Run], setup: SweepSetup, given: Mapping[str, Any]
+    ) -> list[Outcome]:
         from holdfast.bench.display.roster import Roster
         from holdfast.bench.many import perform_all
         from holdfast.bench.on_ray import perform_on_ray
@@ -126,7 +116,7 @@ class Sweep:
         from holdfast.recipes.compose import methods
 
         written = {} if self.file is None else read_sweep(self.file)
-        names = ("method", "stream", "domains", "preset", "orders", "jobs")
+        names = ("method", "orders", "jobs")
         own = {name: getattr(self, name) for name in names}
         own["lr"] = self.lr if self.lr or self.no_lr else None
         told = self.setup.given | {
@@ -135,7 +125,7 @@ class Sweep:
         given = {"device": "cuda" if torch.cuda.is_available() else "cpu", **written, **told}
         learning = [name for name, one in methods().items() if one.learns]
         given.setdefault("method", learning if given.get("lr") else METHODS)
-        given.setdefault("threads", self.setup.shared_by(at_a_time(given)).threads)
+        given.setdefault("threads", self.setup.shared_by(at_a_time(given)).given["threads"])
         return {**given, "grid": {**written.get("grid", {}), **read_grid(self.grid)}}
 
 
@@ -155,55 +145,3 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[str]]:
             raise ValueError(f"--grid is written like debias.alpha=0.9,0.99, not {text!r}.")
         found.setdefault(name.strip(), []).extend(one.strip() for one in values.split(","))
     return found
-
-
-Place = tuple[str, ...]
-
-
-def sweep_table(points: Sequence[Point], outcomes: Sequence[Outcome]) -> Table:
-    """A line for each place of the sweep: means over its seeds ± standard deviation. Of learning
-    rates, which is the method's own and which the best."""
-    from rich.text import Text
-
-    from holdfast.bench.sweep import CHOSEN
-    from holdfast.results.acting import idle_notes
-    from holdfast.results.results import Result
-    from holdfast.results.run_tables import figure, means_of
-
-    names = list(dict.fromkeys(name for point in points for name in point.at))
-    folders: dict[Place, list[RunFolder]] = {}
-    chosen = {}
-    for point, outcome in zip(points, outcomes, strict=True):
-        place = tuple(point.at.get(name, "") for name in names)
-        folders.setdefault(place, []).extend([outcome.folder] if outcome.folder else [])
-        chosen[place] = CHOSEN in point.run.tags
-    results = {place: Result(tuple(each)) for place, each in folders.items()}
-    best = _best(results, chosen, names.index("lr")) if "lr" in names else None
-    means = means_of(results.values())
-    sides = [*names, *(["this lr is"] if best else [])]
-    table = columns(*sides, "seeds", *means.values(), "ECE %", "bias %")
-    for column in table.columns[len(sides) :]:
-        column.no_wrap = True
-    for place, one in results.items():
-        which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
-        table.add_row(
-            *map(Text, (one.marked(place[0]), *place[1:])),
-            *([", ".join(which)] if best else []),
-            str(len(one.folders)),
-            *(figure(one, name) for name in means),
-            *(figure(one, name, 100, 1) for name in ("ece_15", "bias")),
-        )
-    idle = {" ".join(place): one.idle for place, one in results.items()}
-    table.caption, table.caption_justify = " ".join(idle_notes(idle)) or None, "left"
-    return table
-
-
-def _best(results: Mapping[Place, Result], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
-    """Of the places that differ in the learning rate alone, the best ones at which the method
-    acted; the default, if none is better."""
-    rivals: dict[Place, list[Place]] = {}
-    for place, one in results.items():
-        if one.values("mean_accuracy") and not one.idle:
-            rivals.setdefault(place[:rate] + place[rate + 1 :], []).append(place)
-    scores = {p: (one.mean("mean_accuracy"), not chosen[p]) for p, one in results.items()}
-    return {max(each, key=scores.__getitem__) for each in rivals.values()}

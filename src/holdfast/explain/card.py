@@ -96,10 +96,13 @@ class Card:
         return Group(Text(self.name, "bold"), facts(named), *self.parts)
 
 
-def card(spec: str, preset: str | None = None, classes: int | None = None) -> Card:
+def card(
+    spec: str | tuple[Method, ...], preset: str | None = None, classes: int | None = None
+) -> Card:
     """The card of a method or a composition, as in `card("eata+debias")`; with the number of
     classes, where that decides a setting."""
-    method = compose(spec, preset=preset)
+    written = parse(spec) if isinstance(spec, str) else spec
+    method = compose(*written, preset=preset)
     if classes is not None:
         method = method.for_classes(classes)
     host = method.host
@@ -114,10 +117,8 @@ def card(spec: str, preset: str | None = None, classes: int | None = None) -> Ca
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         parts=tuple(
-            _part(resolved, written, company)
-            for resolved, written, company in zip(
-                method.methods, parse(spec), method.company, strict=True
-            )
+            _part(resolved, one, company)
+            for resolved, one, company in zip(method.methods, written, method.company, strict=True)
         ),
     )
 

@@ -62,6 +62,8 @@ class Normalized(nn.Module):
         if count == 1 or (len(shape) >= 3 and shape[-3] == count):
             return
         advice = f"give images of {count} channels, (batch, {count}, height, width)"
+        if len(shape) >= 3 and shape[-3] == 3:  # as colours have, so mean and std are wrong
+            advice = "give mean and std 3 values each, or one for all channels"
         if len(shape) >= 3 and shape[-3] == 1:
             advice = (
                 f"repeat the grey channel, images.expand(-1, {count}, -1, -1), if the model takes "

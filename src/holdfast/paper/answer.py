@@ -3,14 +3,13 @@
 runs = plans(experiment, setup)                   # lines and the runs they ask for
 answer = evaluate(experiment, {line: folders})   # numbers, ours and published
 
-How an answer is shown is no matter of this file: see `layout`.
+How an answer is shown is no matter of this file: see `document`.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,31 +18,33 @@ from holdfast.bench.store import RunFolder
 from holdfast.paper.comparable import (
     CONTROL,
     differences,
+    images_a_domain,
     in_protocol,
     model_name,
     planned_differences,
     published_row,
 )
 from holdfast.paper.experiments import Experiment, Line
-from holdfast.paper.measures import MEASURES, SIXTEEN, Finished, Measure
+from holdfast.paper.measures import MEASURES, SIXTEEN, Measure
 from holdfast.paper.published import PublishedFigure
 from holdfast.recipes.compose import PRESETS, compose
-from holdfast.results.acting import MARK
-from holdfast.results.results import Result
+from holdfast.results.group import Group
+from holdfast.results.numbers import Number
+from holdfast.results.stored import StoredRun
 from holdfast.util.words import listed
 
 if TYPE_CHECKING:
-    from holdfast.cli.run import Setup
+    from holdfast.cli.options import GivenOptions
 
 
 # Runs.
 
 
 def plans(
-    experiment: Experiment, setup: Setup, preset: str | None = None
+    experiment: Experiment, setup: GivenOptions, preset: str | None = None
 ) -> list[tuple[Line, Run]]:
     """Every run of an experiment, beside the line that it is for."""
-    if setup.batch is not None and any(line.batch for line in experiment.lines):
+    if "batch" in setup.given and any(line.batch for line in experiment.lines):
         raise ValueError(f"{experiment.id} is about the batch size: leave out --batch.")
     found = [
         (line, _plan(experiment, setup, preset, line, stream, seed))
@@ -61,10 +62,16 @@ def plans(
 
 
 def _plan(
-    experiment: Experiment, setup: Setup, preset: str | None, line: Line, stream: str, seed: int
+    experiment: Experiment,
+    setup: GivenOptions,
+    preset: str | None,
+    line: Line,
+    stream: str,
+    seed: int,
 ) -> Run:
     if preset is None:
-        preset = setup.data if setup.data and setup.data in PRESETS else experiment.benchmark.preset
+        data = setup.given.get("data")
+        preset = data if data in PRESETS else experiment.benchmark.preset
     given = {"preset": preset, "stream": stream, "analysis": experiment.analysis}
     batch = {} if line.batch is None else {"batch": line.batch}
     return setup.plan(_shortest(line.method, preset), seed, **given, **batch)
@@ -95,35 +102,7 @@ def chosen(experiment: Experiment, methods: Iterable[str]) -> Experiment:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A mean over runs, and its standard deviation as of a sample."""
-
-    value: float
-    std: float | None = None
-    of: tuple[float, ...] = ()
-    """Each run's; NaN where it is not defined. Empty of a published number."""
-
-    @classmethod
-    def over(cls, values: Sequence[float]) -> Number | None:
-        """None where no run defines it."""
-        known = [value for value in values if math.isfinite(value)]
-        if not known:
-            return None
-        std = statistics.stdev(known) if len(known) > 1 else None
-        return cls(statistics.fmean(known), std, tuple(values))
-
-    def minus(self, other: Number) -> Number:
-        """Run by run where both have the same ones, seed by seed and order by order."""
-        if self.of and len(self.of) == len(other.of):
-            pairs = zip(self.of, other.of, strict=True)
-            paired = Number.over([one - another for one, another in pairs])
-            if paired is not None:
-                return paired
-        return Number(self.value - other.value)
-
-
-@dataclass(frozen=True)
-class Row:
+class GridRow:
     """Numbers by column; what is not known has no cell."""
 
     label: str
@@ -132,11 +111,6 @@ class Row:
     """The label of the row that this one adds a plug-in to."""
     idle: frozenset[str] = frozenset()
     """The columns in which its method hardly acted."""
-
-    @property
-    def marked(self) -> str:
-        """Its label, marked where the method hardly acted."""
-        return f"{self.label} {MARK}" if self.idle else self.label
 
 
 @dataclass(frozen=True)
@@ -150,8 +124,8 @@ class Change:
     higher: int
     of: int
     """In how many of the columns that are no summary the number is higher."""
-    mark: str = ""
-    """Where one of the two hardly acted."""
+    idle: bool = False
+    """Whether one of the two hardly acted somewhere."""
 
 
 @dataclass(frozen=True)
@@ -161,8 +135,8 @@ class Grid:
     measure: Measure
     columns: tuple[str, ...]
     summary: tuple[str, ...]
-    rows: tuple[Row, ...]
-    published: tuple[Row, ...]
+    rows: tuple[GridRow, ...]
+    published: tuple[GridRow, ...]
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -172,9 +146,9 @@ class Grid:
     def published_changes(self) -> tuple[Change, ...]:
         return self._changes(self.published)
 
-    def _changes(self, rows: tuple[Row, ...]) -> tuple[Change, ...]:
+    def _changes(self, rows: tuple[GridRow, ...]) -> tuple[Change, ...]:
         by_label = {row.label: row for row in rows}
-        found = []
+        changes = []
         for row in rows:
             host = by_label.get(row.host or "")
             if host is None:
@@ -183,10 +157,10 @@ class Grid:
             both = [name for name in acted if name in row.cells and name in host.cells]
             cells = {name: row.cells[name].minus(host.cells[name]) for name in both}
             details = [cells[name] for name in both if name not in self.summary]
-            higher = sum(one.value > 0 for one in details)
-            mark = MARK if row.idle | host.idle else ""
-            found.append(Change(row.label, host.label, cells, higher, len(details), mark))
-        return tuple(found)
+            higher = sum(number.value > 0 for number in details)
+            idle = bool(row.idle | host.idle)
+            changes.append(Change(row.label, host.label, cells, higher, len(details), idle))
+        return tuple(changes)
 
 
 @dataclass(frozen=True)
@@ -209,37 +183,30 @@ class Answer:
         return any(grid.published for grid in self.grids)
 
 
-def evaluate(experiment: Experiment, found: Mapping[Line, Sequence[RunFolder]]) -> Answer:
+def evaluate(experiment: Experiment, folders: Mapping[Line, Sequence[RunFolder]]) -> Answer:
     """The numbers of finished runs. A line that has none stands in `missing`."""
-    runs = {line: [Finished(one) for one in folders] for line, folders in found.items()}
-    finished = {line: [one for one in ones if one.folder.finished] for line, ones in runs.items()}
-    present = [line for line in experiment.lines if finished.get(line)]
+    groups = {}
+    for line, of_line in folders.items():
+        runs = tuple(StoredRun.of(folder) for folder in of_line if folder.finished)
+        if runs:
+            size = "" if line.batch is None else f" at batch size {line.batch}"
+            groups[line] = Group(line.label + size, runs)
+    present = [line for line in experiment.lines if line in groups]
     if not present:
         raise ValueError(f"No run of {experiment.id} is finished.")
     compared = [line for line in present if in_protocol(experiment, line)]
-    control = [] if CONTROL in present else finished.get(CONTROL, [])
+    control = [CONTROL] if CONTROL in groups and CONTROL not in present else []
     return Answer(
         experiment,
-        tuple(_grid(experiment, MEASURES[name], finished) for name in experiment.measures),
-        _facts(experiment, [one for line in present for one in finished[line]]),
-        differences(experiment, [*control, *(one for line in compared for one in finished[line])]),
+        tuple(_grid(experiment, MEASURES[name], groups) for name in experiment.measures),
+        _facts(experiment, [run for line in present for run in groups[line].runs]),
+        differences(experiment, [run for line in control + compared for run in groups[line].runs]),
         tuple(line.label for line in experiment.lines if line not in present),
-        {
-            line.label + ("" if line.batch is None else f" at batch size {line.batch}"): steps
-            for line in present
-            if (steps := _idle(finished[line]))
-        },
+        {groups[line].label: groups[line].idle for line in present if groups[line].idle},
     )
 
 
-def _idle(runs: Iterable[Finished]) -> str:
-    """`1 step of 128`, of the runs in which the method hardly acted; empty where it did."""
-    return Result(tuple(one.folder for one in runs)).idle
-
-
-def _grid(
-    experiment: Experiment, measure: Measure, finished: Mapping[Line, Sequence[Finished]]
-) -> Grid:
+def _grid(experiment: Experiment, measure: Measure, groups: Mapping[Line, Group]) -> Grid:
     ours: dict[str, dict[str, Number]] = {}
     printed: dict[str, dict[str, Number]] = {}
     hosts: dict[str, str | None] = {}
@@ -248,27 +215,36 @@ def _grid(
     for line in experiment.lines:
         host = experiment.host_of(line)
         hosts.setdefault(line.label, None if host is None else host.label)
-        read = [measure.read(one) for one in finished.get(line, ())]
-        for name in dict.fromkeys(name for one in read for name in one):
-            columns.setdefault(_column(name, line))
-            if _idle(finished[line]):
-                idle.setdefault(line.label, set()).add(_column(name, line))
-            number = Number.over([one.get(name, math.nan) for one in read])
-            if number is not None:
-                ours.setdefault(line.label, {})[_column(name, line)] = number
+        if line in groups:
+            for name, number in _numbers(measure, groups[line]).items():
+                column = _column(name, line)
+                columns.setdefault(column)
+                ours.setdefault(line.label, {})[column] = number
+                if groups[line].idle:
+                    idle.setdefault(line.label, set()).add(column)
         for name, number in _printed(experiment, line, measure).items():
             printed.setdefault(line.label, {})[_column(name, line)] = number
-    known = tuple(name for name in columns if any(name in cells for cells in ours.values()))
     return Grid(
         measure,
-        known,
-        known if any(line.batch for line in experiment.lines) else measure.summary,
+        tuple(columns),
+        tuple(columns) if any(line.batch for line in experiment.lines) else measure.summary,
         tuple(
-            Row(label, ours.get(label, {}), host, frozenset(idle.get(label, ())))
+            GridRow(label, ours.get(label, {}), host, frozenset(idle.get(label, ())))
             for label, host in hosts.items()
         ),
-        tuple(Row(label, cells, hosts[label]) for label, cells in printed.items()),
+        tuple(GridRow(label, cells, hosts[label]) for label, cells in printed.items()),
     )
+
+
+def _numbers(measure: Measure, group: Group) -> dict[str, Number]:
+    """By column, as far as some run defines them."""
+    by_run = {run.key: measure.read(run) for run in group.runs}
+    names = dict.fromkeys(name for columns in by_run.values() for name in columns)
+    numbers = {
+        name: Number.over({key: columns.get(name, math.nan) for key, columns in by_run.items()})
+        for name in names
+    }
+    return {name: number for name, number in numbers.items() if number}
 
 
 def _column(name: str, line: Line) -> str:
@@ -278,41 +254,39 @@ def _column(name: str, line: Line) -> str:
 def _printed(experiment: Experiment, line: Line, measure: Measure) -> dict[str, Number]:
     """The paper's numbers of a line: those of tables, and those that the text states."""
     row = published_row(experiment, line)
-    found = {}
+    numbers = {}
     if row is not None:
-        found = {name: Number(value) for name, value in measure.printed(row).items()}
-        if row.std is not None and SIXTEEN in found:
-            found[SIXTEEN] = Number(row.mean, row.std)
+        numbers = {name: Number(value) for name, value in measure.printed(row).items()}
+        if row.std is not None and SIXTEEN in numbers:
+            numbers[SIXTEEN] = Number(row.mean, row.std)
     if isinstance(experiment.printed, PublishedFigure):
         for stated in experiment.printed.stated:
             name = stated.quantity.removeprefix("share ")
             if stated.method == line.method and name in measure.summary:
-                found[name] = Number(stated.value)
-    return found
+                numbers[name] = Number(stated.value)
+    return numbers
 
 
-def _facts(experiment: Experiment, runs: Sequence[Finished]) -> dict[str, str]:
+def _facts(experiment: Experiment, runs: Sequence[StoredRun]) -> dict[str, str]:
     """Each in words, with all values where runs differ."""
 
-    def all_of(values: Iterable[object]) -> str:
-        return listed(dict.fromkeys(map(str, values)), 99)
+    def all_of(fact: Callable[[StoredRun], object]) -> str:
+        return listed(dict.fromkeys(str(fact(run)) for run in runs), 99)
 
-    batches = [one.run.laid_out.batch for one in runs]
-    windows = [one.run.sight for one in runs]
-    return {
-        "data": all_of(one.run.data for one in runs),
-        "model": all_of(model_name(one.run) for one in runs),
-        "preset": all_of(one.run.preset for one in runs),
-        "severity": all_of(one.run.severity for one in runs),
-        "images a domain": all_of(
-            round(one.manifest["images"] / len(one.manifest["order"])) for one in runs
-        ),
-        "images a batch": all_of(batches),
-        **({"window": all_of(windows)} if any(windows) else {}),
+    def machine(stored: StoredRun) -> str:
+        used = stored.run.machine
+        return f"{stored.manifest.machine['processor']}, {used.device}, threads {used.threads}"
+
+    facts = {
+        "data": all_of(lambda stored: stored.run.data.name),
+        "model": all_of(lambda stored: model_name(stored.run)),
+        "preset": all_of(lambda stored: stored.run.preset),
+        "severity": all_of(lambda stored: stored.run.data.severity),
+        "images a domain": all_of(images_a_domain),
+        "images a batch": all_of(lambda stored: stored.batch_size),
+        "window": all_of(lambda stored: stored.run.effective_window),
         "orders": f"{experiment.orders} random ones" if experiment.orders else "the paper's",
-        "seeds": all_of(one.run.seed for one in runs),
-        "machine": all_of(
-            f"{one.manifest['machine']['processor']}, {one.run.device}, threads {one.run.threads}"
-            for one in runs
-        ),
+        "seeds": all_of(lambda stored: stored.seed),
+        "machine": all_of(machine),
     }
+    return {name: fact for name, fact in facts.items() if (name, fact) != ("window", "None")}

@@ -11,18 +11,27 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.bench.materials import MODELS, SOURCES
+from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse
 from holdfast.models.zoo import NETWORKS
 from holdfast.paper.experiments import Experiment, Line
-from holdfast.paper.measures import Finished
 from holdfast.paper.published import Benchmark, PublishedRow, published
 from holdfast.recipes.compose import compose
+from holdfast.results.stored import StoredRun
 
 CONTROL = Line("Source", "frozen")
 
 # In points: rounding, and a few images that another library's floats or JPEG decoder decide.
 TOLERANCE = 0.1
+
+# Options that have a sentence of their own below; and all others that may make a difference.
+_SAID = {"data", "model", "mean", "std", "severity", "preset", "source", "precision"}
+CHECKED_BY_DEFAULT = {
+    flag
+    for flag, one in OPTIONS.items()
+    if one.decides in ("images", "method") and one.told_by != "stream" and flag not in _SAID
+}
 
 
 def in_protocol(experiment: Experiment, line: Line) -> bool:
@@ -47,18 +56,26 @@ def published_row(experiment: Experiment, line: Line) -> PublishedRow | None:
 
 def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     """What differs from the paper's protocol, as far as it is known before a run."""
-    benchmark, expected = experiment.benchmark, parse(experiment.stream)
-    stream = run.laid_out
-    found = []
-    if run.data != benchmark.data:
-        found.append(f"the data is {run.data}, not {benchmark.data}")
+    return [*_data_and_model(run, experiment), *_stream(run, experiment), *_others(run, experiment)]
+
+
+def _data_and_model(run: Run, experiment: Experiment) -> list[str]:
+    benchmark, found = experiment.benchmark, []
+    if run.data.name != benchmark.data:
+        found.append(f"the data is {run.data.name}, not {benchmark.data}")
     if network(run) != benchmark.network:
         paper_s = f"{benchmark.network} ({benchmark.weights})"
         found.append(f"the model is {model_name(run)}, not {paper_s}")
     if run.normalization is not None:
         found.append("the model's normalisation was given")
-    if run.severity != benchmark.severity:
-        found.append(f"severity is {run.severity}, not {benchmark.severity}")
+    if run.data.severity != benchmark.severity:
+        found.append(f"severity is {run.data.severity}, not {benchmark.severity}")
+    return found
+
+
+def _stream(run: Run, experiment: Experiment) -> list[str]:
+    benchmark, expected = experiment.benchmark, parse(experiment.stream)
+    stream, found = run.resolved_stream, []
     if stream.limit and stream.limit < benchmark.images:
         found.append(_images(stream.limit, benchmark))
     if stream.batch != benchmark.batch_size:
@@ -68,17 +85,27 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     open_to["order_seed"] = getattr(stream, "order_seed", 0)
     if stream != replace(expected, **open_to):
         found.append(f"the stream is {stream}, not {expected}")
+    return found
+
+
+def _others(run: Run, experiment: Experiment) -> list[str]:
+    benchmark, found = experiment.benchmark, []
     if run.preset != benchmark.preset:
         found.append(f"the preset is {run.preset or 'none'}, not {benchmark.preset}")
-    if run.source not in (None, SOURCES[benchmark.data]):
-        found.append(f"the source is known from {run.source}, not from the training set")
-    if run.precision is not None:
-        found.append(f"forward passes are in {run.precision}")
+    if run.model.source not in (None, SOURCES[benchmark.data]):
+        found.append(f"the source is known from {run.model.source}, not from the training set")
+    if run.model.precision is not None:
+        found.append(f"forward passes are in {run.model.precision}")
+    # Of all other options, the paper's protocol is what they are where nothing is given.
+    usual = {**{flag: one.default for flag, one in OPTIONS.items()}, "window": run.usual_window}
+    for flag, value in run.as_used.items():
+        if flag in CHECKED_BY_DEFAULT and value != usual[flag]:
+            found.append(f"--{flag} {value} was given")
     return found
 
 
 def model_name(run: Run) -> str:
-    return run.model or MODELS.get(run.data, "none")
+    return run.model.name or MODELS.get(run.data.name, "none")
 
 
 def network(run: Run) -> str | None:
@@ -91,7 +118,7 @@ def network(run: Run) -> str | None:
     return rest.partition(".")[0] if first == "timm" else None
 
 
-def differences(experiment: Experiment, runs: Iterable[Finished]) -> tuple[str, ...]:
+def differences(experiment: Experiment, runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """What keeps finished runs from standing beside the paper's; empty: nothing."""
     finished = list(runs)
     found = [text for one in finished for text in _differences(experiment, one)]
@@ -100,25 +127,24 @@ def differences(experiment: Experiment, runs: Iterable[Finished]) -> tuple[str, 
     return tuple(dict.fromkeys(found))
 
 
-def _differences(experiment: Experiment, one: Finished) -> list[str]:
+def _differences(experiment: Experiment, one: StoredRun) -> list[str]:
     found = planned_differences(one.run, experiment)
     benchmark = experiment.benchmark
-    images = round(one.manifest["images"] / len(one.manifest["order"]))
-    if images != benchmark.images and not one.run.laid_out.limit:
+    images = images_a_domain(one)
+    if images != benchmark.images and not one.run.resolved_stream.limit:
         found.append(_images(images, benchmark))
     return found
 
 
-def code_of(one: Finished) -> str:
-    """The hash of the code that made a run; older manifests do not say."""
-    return str(one.manifest["hashes"].get("code", "unknown"))
+def images_a_domain(run: StoredRun) -> int:
+    return round(run.manifest.images / len(run.manifest.order))
 
 
 def _images(count: int, benchmark: Benchmark) -> str:
     return f"{count:,} images a domain, not {benchmark.images:,}"
 
 
-def _control(benchmark: Benchmark, runs: list[Finished]) -> list[str]:
+def _control(benchmark: Benchmark, runs: list[StoredRun]) -> list[str]:
     """What the model that never adapts says of data and weights."""
     frozen = compose(CONTROL.method, preset=benchmark.preset)
     source = next(
@@ -139,9 +165,9 @@ def _control(benchmark: Benchmark, runs: list[Finished]) -> list[str]:
                 f"data or weights are not the paper's, since frozen has {ours[worst]:.2f} % on "
                 f"{worst} and the paper's Source {source.by_domain[worst]:.2f} %"
             )
-    hashes = {(one.manifest["hashes"]["data"], one.manifest["hashes"]["model"]) for one in runs}
+    hashes = {tuple(map(one.manifest.hashes.get, ("data", "model"))) for one in runs}
     if len(hashes) > 1:
         found.append("runs are of several data sets or weights")
-    if len({code_of(one) for one in runs}) > 1:
+    if len({one.manifest.code for one in runs}) > 1:
         found.append("runs were made by different code")
     return found

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from holdfast.bench.metrics.recorder import Recorder, Tally
+from holdfast.bench.metrics.recorder import Recorder
+from holdfast.bench.metrics.tally import Tally
 from holdfast.bench.names import short
-from holdfast.results.compare import Comparison, Group
+from holdfast.results.comparison import Comparison
+from holdfast.results.group import Group
 from holdfast.results.stored import StoredRun
 
 # A page has to stay small: so many points along a stream, and along classes.
@@ -114,7 +116,7 @@ def alarms(comparison: Comparison) -> pl.DataFrame:
     rows = []
     for group in comparison.groups:
         for stored in group.runs:
-            batch = stored.figure("collapse")
+            batch = stored.metric("collapse")
             if math.isnan(batch):
                 continue
             until = stored.batches.filter(pl.col("batch") <= int(batch))

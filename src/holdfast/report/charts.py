@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import altair as alt
 
-from holdfast.report.palette import look
+from holdfast.report.palette import style
 
 Spec: TypeAlias = dict[str, Any]
 
@@ -110,7 +110,7 @@ class Charts:
 
     def colour(self, *, lines: bool = False) -> alt.Color:
         """`lines`: a legend shows them, and no points."""
-        looks = [look(place) for place in range(len(self.labels))]
+        looks = [style(place) for place in range(len(self.labels))]
         return alt.Color(
             "method:N",
             scale=alt.Scale(domain=list(self.labels), range=[one.colour for one in looks]),
@@ -118,7 +118,7 @@ class Charts:
         )
 
     def dash(self, *, legend: bool) -> alt.StrokeDash:
-        dashes = [list(look(place).dash) for place in range(len(self.labels))]
+        dashes = [list(style(place).dash) for place in range(len(self.labels))]
         return alt.StrokeDash(
             "method:N",
             scale=alt.Scale(domain=list(self.labels), range=dashes),
@@ -126,7 +126,7 @@ class Charts:
         )
 
     def shape(self, *, legend: bool = True) -> alt.Shape:
-        shapes = [look(place).shape for place in range(len(self.labels))]
+        shapes = [style(place).shape for place in range(len(self.labels))]
         return alt.Shape(
             "method:N",
             scale=alt.Scale(domain=list(self.labels), range=shapes),

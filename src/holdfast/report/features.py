@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import altair as alt
 
-from holdfast.report import chart_data as tidy
+from holdfast.report import chart_data
 from holdfast.report.charts import Charts
 from holdfast.report.figure import Figure
 from holdfast.report.marks import along, tips
-from holdfast.results.compare import Comparison
+from holdfast.results.comparison import Comparison
 
 _GEOMETRY = {
     "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),
@@ -30,7 +30,7 @@ _GEOMETRY = {
 
 def feature_figures(comparison: Comparison, charts: Charts, prefix: str) -> Iterator[Figure]:
     """Of the runs that were made with an analysis."""
-    table = tidy.geometry(comparison)
+    table = chart_data.geometry(comparison)
     if table.is_empty():
         return
     order = table["domain"].unique(maintain_order=True).to_list()

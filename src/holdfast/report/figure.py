@@ -23,6 +23,10 @@ class Figure:
     note: str = ""
     """What cannot be seen in it."""
 
+    @property
+    def words(self) -> str:
+        return " ".join(filter(None, (self.caption, self.note)))
+
 
 @dataclass(frozen=True)
 class Section:

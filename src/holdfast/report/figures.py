@@ -13,7 +13,7 @@ from altair.utils.schemapi import debug_mode
 
 from holdfast.bench.metrics.seen import MIXED
 from holdfast.bench.names import short
-from holdfast.report import chart_data as tidy
+from holdfast.report import chart_data
 from holdfast.report.charts import HEIGHT, SMALL_HEIGHT, WIDE_HEIGHT, Charts, Spec
 from holdfast.report.coincide import coincidence
 from holdfast.report.features import feature_figures
@@ -30,7 +30,8 @@ from holdfast.report.marks import (
 from holdfast.report.sweep_chart import sweep_chart
 from holdfast.report.sweeps import sweeps
 from holdfast.results.acting import IDLE
-from holdfast.results.compare import Comparison, over
+from holdfast.results.comparison import Comparison
+from holdfast.results.group import repeated_over
 
 # As many domains as have a small chart each.
 SMALL = 20
@@ -46,7 +47,7 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "sweeps",
             "Sweeps",
             "One setting varies and all else stays the same; bars show the spread over "
-            f"{over(comparison.groups)}.",
+            f"{repeated_over(comparison.groups)}.",
             drawn.sweeps,
         ),
         ("stream", "Along the stream", "", drawn.stream),
@@ -99,7 +100,7 @@ class _Drawn:
     prefix: str
 
     def stream(self) -> Iterator[Figure]:
-        table = tidy.stream(self.comparison)
+        table = chart_data.stream(self.comparison)
         if table.is_empty():
             return
         name, tables = self.prefix + "stream", {self.prefix + "stream": table}
@@ -107,12 +108,12 @@ class _Drawn:
         alarmed: list[Any] = []
         axis = alt.Axis(title="images seen", grid=False)
         end = max(int(one.batches["images"].sum()) for one in self.comparison.runs)
-        borders = tidy.boundaries(self.comparison)
+        borders = chart_data.boundaries(self.comparison)
         if len(borders):
             tables[name + "-domains"] = borders
             axis = domain_axis(borders["domain"].to_list(), borders["middle"].to_list())
             under.append(boundaries(name + "-domains", axis))
-        alarms = tidy.alarms(self.comparison)
+        alarms = chart_data.alarms(self.comparison)
         if len(alarms):
             tables[name + "-alarms"] = alarms
             alarmed.append(crosses(name + "-alarms", axis))
@@ -142,17 +143,17 @@ class _Drawn:
     def _placed(self, table: pl.DataFrame, borders: pl.DataFrame) -> str:
         """Of which domains a point is, what its mean is over, and where lines stand."""
         there = set(table["domain"])
-        of = "" if {tidy.SEVERAL, MIXED} & there else " of one domain"
-        mean = f", mean over {over(self.comparison.groups)}"
+        of = "" if {chart_data.SEVERAL, MIXED} & there else " of one domain"
+        mean = f", mean over {repeated_over(self.comparison.groups)}"
         if len(borders):
             what = "visit" if borders["domain"].str.starts_with("visit ").all() else "domain"
             return f"{of}{mean}; upright lines stand where a {what} begins"
-        if tidy.SEVERAL in there:
+        if chart_data.SEVERAL in there:
             return f"{mean}: domains differ at each point, so no line stands between them"
         return of + mean
 
     def bias(self) -> Iterator[Figure]:
-        table = tidy.ranks(self.comparison)
+        table = chart_data.ranks(self.comparison)
         if table.is_empty():
             return
         name = self.prefix + "ranks"
@@ -179,7 +180,7 @@ class _Drawn:
         for place, domain in enumerate(domains):
             name = f"{self.prefix}ranks-{place}"
             spec = json.loads(small.replace("{data}", name))
-            few = tidy.ranks(self.comparison, domain)
+            few = chart_data.ranks(self.comparison, domain)
             if len(few):
                 yield Figure(name, short(domain), "", spec, {name: few}, "small")
 
@@ -210,7 +211,7 @@ class _Drawn:
         )
 
     def confidence(self) -> Iterator[Figure]:
-        table = tidy.bins(self.comparison)
+        table = chart_data.bins(self.comparison)
         if table.is_empty():
             return
         shared = {self.prefix + "bins": table}
@@ -260,7 +261,7 @@ class _Drawn:
         yield from self._by_domain(
             "entropy", "Entropy, domain by domain", "Mean over a domain's images.", "entropy, nats"
         )
-        calibration = tidy.calibration(self.comparison)
+        calibration = chart_data.calibration(self.comparison)
         if len(calibration):
             yield Figure(
                 self.prefix + "ece",
@@ -298,13 +299,13 @@ class _Drawn:
     def _by_domain(
         self, figure: str, title: str, caption: str, unit: str, *others: str
     ) -> Iterator[Figure]:
-        table = tidy.by_domain(self.comparison)
+        table = chart_data.by_domain(self.comparison)
         if table.drop_nulls(figure)["domain"].n_unique() < 2:
             return
         name = self.prefix + "by-domain"
         spec = self.charts.lines(
             name,
-            along(tidy.order(self.comparison.domains)),
+            along(chart_data.order(self.comparison.domains)),
             alt.Y(f"{figure}:Q", title=unit),
             tips(figure, unit, ".2f", "domain:N", *others, std=f"{figure}_std"),
         )

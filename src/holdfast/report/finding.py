@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.bench.sweep import CHOSEN
 from holdfast.report.losses import losses
-from holdfast.results.compare import Comparison, Group, over
+from holdfast.results.comparison import Comparison
 from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
+from holdfast.results.group import Group, repeated_over
 from holdfast.util.words import enumerated
 
 
@@ -175,7 +176,11 @@ def _level(best: list[Group], of: int, gains: str) -> str:
     rest = f", the best of {of} methods" if of > len(best) else ""
     gained = f", {gains}" if gains else ""
     seeds = min(len(one.values("mean_accuracy")) for one in best)
-    why = f"they differ by no more than {over(best)} do" if seeds > 1 else "one seed tells no more"
+    why = (
+        f"they differ by no more than {repeated_over(best)} do"
+        if seeds > 1
+        else "one seed tells no more"
+    )
     rates = _chosen_among([one.chosen for one in best])
     so_far = "" if through else "So far, "
     return f"{so_far}{names}{rates} are equally accurate{at}{rest}{gained}: {why}."
@@ -210,7 +215,7 @@ def _accuracy(pair: Pair, found: Difference) -> str:
         return f"{one} is as accurate as {other}"
     return (
         f"{one} is as accurate as {other} (they differ by {found.text} points, which is no more "
-        f"than {over([pair.group, pair.other])} do)"
+        f"than {repeated_over([pair.group, pair.other])} do)"
     )
 
 
@@ -254,7 +259,7 @@ def _of_plugins(comparison: Comparison) -> list[str]:
             )
     said = []
     for pairs in sorted(found.values(), key=lambda each: -each[0].other.mean("mean_accuracy")):
-        plain = [pair for pair in pairs if "(" not in pair.group.parts[-1]]
+        plain = [pair for pair in pairs if not pair.group.written[-1]]
         first = plain if len(plain) == 1 else []
         rest = [pair for pair in pairs if pair not in first]
         said += [_of_pairs(each) for each in (first, rest) if each]
@@ -272,7 +277,7 @@ def _of_pairs(pairs: list[Pair]) -> str:
     least, most = (pick(known, key=lambda one: one.value).value for pick in (min, max))
     more, less = (sum(one.is_shown and sign * one.value > 0 for one in known) for sign in (1, -1))
     tested = min(one.seeds for one in known) > 1
-    repeats = over(one for pair in pairs for one in (pair.group, pair.other))
+    repeats = repeated_over(one for pair in pairs for one in (pair.group, pair.other))
     seeds = f"by more than {repeats} differ" if tested else "with one seed"
     which = f"better in {more} and worse in {less}" if more or less else "in none"
     rates = _chosen_among([pair.group.chosen or pair.other.chosen for pair in pairs])

@@ -107,6 +107,7 @@ def follow(
     *,
     port: int = 0,
     every: float = 5.0,
+    report: Callable[[Gathered], Report] = Report,
     tell: Callable[[str], None] = print,
     until: Callable[[], bool] = lambda: False,
 ) -> None:
@@ -119,7 +120,7 @@ def follow(
                 start = time.monotonic()
                 gathered = gatherer.gather([path for path in paths if path.is_dir()])
                 if before is None or gathered != before:
-                    text = page(Report(gathered), every=every)
+                    text = page(report(gathered), every=every)
                     server.show(text)
                     write(out, text)
                     tell(progress(gathered))

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from holdfast.bench.names import short
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.results.compare import Comparison, Group
+from holdfast.results.comparison import Comparison
 from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
+from holdfast.results.group import Group
 from holdfast.util.words import enumerated
 
 # More domains than these are counted, and so are more methods.

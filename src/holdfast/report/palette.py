@@ -1,4 +1,4 @@
-"""One look for each method, the same in every chart: a colour, a dash and a shape.
+"""One style for each method, the same in every chart: a colour, a dash and a shape.
 
 Colours are those of Okabe and Ito, which people who see colours differently can tell apart too, but
 for yellow, which cannot be read on white, and black, which cannot on black and is grey here.
@@ -10,23 +10,37 @@ from dataclasses import dataclass
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f", "#e69f00", "#56b4e9")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
+# Those that Vega draws, by its names, with their paths around (15, 6).
+SHAPES = {
+    "circle": "M15 2.5a3.5 3.5 0 1 0 .01 0Z",
+    "square": "M11.8 2.8h6.4v6.4h-6.4Z",
+    "triangle-up": "M15 1.8l4 7.4h-8Z",
+    "diamond": "M15 1.2l3.4 4.8-3.4 4.8-3.4-4.8Z",
+    "cross": "M13.6 2h2.8v2.6H19v2.8h-2.6V10h-2.8V7.4H11V4.6h2.6Z",
+    "triangle-down": "M15 10.2l4-7.4h-8Z",
+    "triangle-right": "M19.2 6l-7.4 4v-8Z",
+}
 
 
 @dataclass(frozen=True)
-class Look:
+class Style:
     """How a method is drawn."""
 
     colour: str
     dash: tuple[int, ...]
     shape: str
 
+    @property
+    def path(self) -> str:
+        """The shape's, for a legend that Vega does not draw."""
+        return SHAPES[self.shape]
 
-def look(place: int) -> Look:
+
+def style(place: int) -> Style:
     """Of the method at that place; after seven, dashes tell those of one colour apart."""
     turn, colour = divmod(place, len(COLOURS))
-    return Look(
+    return Style(
         COLOURS[colour],
         DASHES[turn % len(DASHES)],
-        SHAPES[(colour + turn) % len(SHAPES)],
+        tuple(SHAPES)[(colour + turn) % len(SHAPES)],
     )

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import vl_convert
 
-from holdfast.report import chart_data as tidy
+from holdfast.report import chart_data
 from holdfast.report.figure import Figure
 from holdfast.report.page import Report
 from holdfast.report.themes import LIGHT
@@ -60,7 +60,7 @@ def self_contained(figure: Figure, labels: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _rows(table: pl.DataFrame, labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    columns = tidy.columns(table, labels)
+    columns = chart_data.columns(table, labels)
     if "method" in columns:
         columns["method"] = [labels[place] for place in columns["method"]]
     return [

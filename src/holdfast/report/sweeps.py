@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from holdfast.results.compare import Comparison, Group
+from holdfast.results.comparison import Comparison
+from holdfast.results.group import Group
 
 GREEK = {
     "alpha": "α",

@@ -69,7 +69,7 @@ class Gatherer:
                 continue
             runs.append(what)
             notes += [_note(folder, text) for text in what.notes]
-        runs.sort(key=lambda one: (str(one.manifest.get("time_started", "")), one.path.name))
+        runs.sort(key=lambda one: (one.manifest.time_started, one.path.name))
         runs, doubles = _once(runs)
         return Gathered(tuple(runs), (*notes, *doubles, *found.notes()))
 
@@ -167,21 +167,10 @@ def _once(runs: list[StoredRun]) -> tuple[list[StoredRun], list[Note]]:
     """The same run in two folders counts once: it is no second seed."""
     chosen: dict[str | Path, StoredRun] = {}
     notes = []
-    for one in runs:
-        fingerprint = one.manifest.get("fingerprint")
-        key = fingerprint if fingerprint and isinstance(fingerprint, str) else one.path
-        other = chosen.get(key)
-        if other is None:
-            chosen[key] = one
-            continue
-        kept, left = (
-            (one, other)
-            if (one.finished, one.done) > (other.finished, other.done)
-            else (
-                other,
-                one,
-            )
-        )
-        chosen[key] = kept
-        notes.append(_note(left.path, f"the same run as {kept.path}, which is shown."))
+    for run in runs:
+        key = run.manifest.fingerprint or run.path
+        other = chosen.setdefault(key, run)
+        if other is not run:
+            left, chosen[key] = sorted((run, other), key=lambda one: (one.finished, one.done))
+            notes.append(_note(left.path, f"the same run as {chosen[key].path}, which is shown."))
     return list(chosen.values()), notes

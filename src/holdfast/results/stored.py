@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from holdfast.bench.manifest import Manifest, Metrics
+from holdfast.bench.manifest import SettingValue as SettingValue
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
-from holdfast.bench.metrics.recorder import Figures, Recorder
+from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED, Seen
-from holdfast.bench.store import FORMAT, RunFolder
+from holdfast.bench.options import FACTS as FACTS
+from holdfast.bench.options import OPTIONS, nested
+from holdfast.bench.plan import Run
+from holdfast.bench.store import DAMAGE, RunFolder
+from holdfast.data.streams import Stream
 from holdfast.data.streams import parse as parse_stream
-from holdfast.results.acting import learns, with_due, with_steps
+from holdfast.recipes.compose import find_loaded, parse
+from holdfast.results.acting import hardly_acts, learns, with_due, with_steps
 from holdfast.util.words import first_line
 
 BATCHES: dict[str, pl.DataType] = {
@@ -31,16 +37,6 @@ BATCHES: dict[str, pl.DataType] = {
     "missed": pl.Boolean(),
     "time": pl.Float64(),
 }
-# What a damaged or foreign parquet file may raise; a panic of polars is no Exception.
-DAMAGE = (Exception, pl.exceptions.PanicException)
-
-
-# More classes than anyone has would take all memory.
-MOST = 1_000_000
-# No figure is as large, nor any stream as long; what is larger yet is no float.
-ENDLESS = 10**15
-# A manifest of ours is a few levels deep.
-DEEP = 50
 
 
 class UnreadableError(ValueError):
@@ -48,197 +44,199 @@ class UnreadableError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
+class Replay:
+    """The rows of a run, recorded again."""
+
+    recorder: Recorder
+    batches: pl.DataFrame
+    """One row a batch, without what is known of single images."""
+    problem: str = ""
+    """Why rows after these cannot be read."""
+
+
+@dataclass(frozen=True, eq=False)
 class StoredRun:
     """What could be read of a run, and in `notes` what could not."""
 
     path: Path
-    manifest: Mapping[str, Any]
-    figures: Figures
-    """As `Recorder.summary` names them, with those on steps."""
-    recorder: Recorder | None
-    """None where rows cannot be read: then the figures are the manifest's."""
-    batches: pl.DataFrame
-    """One row a batch, without what is known of single images."""
-    analysis: pl.DataFrame | None
+    manifest: Manifest
+    metrics: Metrics
+    """As `Recorder.summary` names them, those on steps among them."""
     notes: tuple[str, ...] = ()
 
-    # What the manifest says; a foreign one may hold anything.
+    @classmethod
+    def of(cls, folder: RunFolder) -> StoredRun:
+        """A finished run, as its manifest has it; rows are read when they are asked for."""
+        manifest = folder.manifest
+        return cls(folder.path, manifest, with_steps(manifest))
+
+    @cached_property
+    def replay(self) -> Replay:
+        return _replay(RunFolder(self.path), self.manifest)
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """None where no row can be read: then the metrics are the manifest's."""
+        return self.replay.recorder if len(self.batches) else None
+
+    @property
+    def batches(self) -> pl.DataFrame:
+        return self.replay.batches
+
+    @cached_property
+    def analysis(self) -> pl.DataFrame | None:
+        """One row a domain; None where it was not asked for, or cannot be read."""
+        try:
+            return read_analysis(RunFolder(self.path))
+        except DAMAGE:
+            return None
+
+    @cached_property
+    def run(self) -> Run:
+        """What was run. A manifest that was not written by a run may be none: a ValueError."""
+        return read_run(self.manifest)
+
+    def option(self, name: str) -> Any:
+        """An option of the run by its name on the command line. One that an older version did not
+        have is what it was without it; None: not known."""
+        run = self.manifest.run
+        return run.get(name, OPTIONS[name].default if run else None)
 
     @property
     def title(self) -> str:
-        return _text(self.manifest.get("title")) or printable(self.path.name)
-
-    @property
-    def run(self) -> Mapping[str, Any]:
-        found = self.manifest.get("run")
-        return found if isinstance(found, Mapping) else {}
+        return self.manifest.title or printable(self.path.name)
 
     @property
     def seed(self) -> int:
-        found = self.run.get("seed")
-        return found if isinstance(found, int) else 0
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        found = self.run.get("tags")
-        return tuple(map(str, found)) if isinstance(found, list) else ()
+        seed = self.option("seed")
+        return seed if isinstance(seed, int) else 0
 
     @property
     def finished(self) -> bool:
-        return bool(self.manifest.get("finished"))
+        return self.manifest.finished
 
     @property
-    def planned(self) -> int | None:
-        """Batches in all."""
-        found = self.manifest.get("batches")
-        return found if isinstance(found, int) and 0 < found < ENDLESS else None
+    def planned(self) -> int:
+        """Batches in all; 0: not known."""
+        return self.manifest.batches
 
     @property
     def done(self) -> int:
-        found = self.figures.get("batches")
-        return int(found) if found else 0
+        return int(self.metrics.get("batches") or 0)
 
     @property
     def domains(self) -> list[str]:
         """In the order in which they came."""
-        prefix = "accuracy/"
-        return [name.removeprefix(prefix) for name in self.figures if name.startswith(prefix)]
+        return list(self.by_domain("accuracy"))
 
     @property
     def stream(self) -> str:
-        return _text(self.manifest.get("stream")) or "unknown"
+        return self.manifest.stream
+
+    @cached_property
+    def _stream(self) -> Stream | None:
+        """None where no kind of stream is written so."""
+        try:
+            return parse_stream(self.stream)
+        except (ArithmeticError, ValueError):
+            return None
+
+    @property
+    def batch_size(self) -> int | None:
+        return getattr(self._stream, "batch", None)
 
     @property
     def order(self) -> int | None:
         """Which random order of domains; None where it is not random."""
-        if "order=random" not in self.stream:
-            return None
-        found = re.search(r"order_seed=(\d+)", self.stream)
-        return int(found[1]) if found else 0
+        is_random = getattr(self._stream, "order", None) == "random"
+        return getattr(self._stream, "order_seed", 0) if is_random else None
 
     @cached_property
-    def batch_size(self) -> int | None:
-        try:
-            return parse_stream(self.stream).batch
-        except (ArithmeticError, ValueError):
-            return None
+    def drift(self) -> str:
+        """The stream without what repeats it or cuts it otherwise."""
+        if self._stream is None:
+            return self.stream
+        repeats = {"batch", "order_seed"} & {setting.name for setting in self._stream.settings()}
+        default: Any = dict.fromkeys(repeats)
+        return str(replace(self._stream, **default))
 
-    @cached_property
+    @property
+    def key(self) -> str:
+        """What tells it from other runs of its group."""
+        return f"{self.seed} {self.stream}"
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Of its methods, by method.setting."""
-        found = self.manifest.get("settings")
-        parts = found.items() if isinstance(found, Mapping) else ()
-        return {
-            f"{part}.{name}": one.get("value")
-            for part, each in parts
-            if isinstance(each, Mapping)
-            for name, one in each.items()
-            if isinstance(one, Mapping)
-        }
+        parts = self.manifest.settings.items()
+        return {f"{part}.{name}": s.value for part, each in parts for name, s in each.items()}
 
     @property
-    def hashes(self) -> Mapping[str, Any]:
-        found = self.manifest.get("hashes")
-        return found if isinstance(found, Mapping) else {}
+    def is_idle(self) -> bool:
+        """Whether the method took next to none of the steps that it could have taken."""
+        return hardly_acts(self.metrics)
 
-    @property
-    def own_code(self) -> dict[str, Any]:
-        """The hashes of files that did not come with holdfast: of methods, and of the model."""
-        own = ("method ", "model file")
-        return {name: one for name, one in self.hashes.items() if name.startswith(own)}
-
-    def figure(self, name: str) -> float:
+    def metric(self, name: str) -> float:
         """NaN where it is not known."""
-        value = self.figures.get(name)
+        value = self.metrics.get(name)
         return math.nan if value is None else float(value)
+
+    def by_domain(self, name: str) -> dict[str, float]:
+        """A metric of every domain, in the order in which they came."""
+        prefix = f"{name}/"
+        names = (key for key in self.metrics if key.startswith(prefix))
+        return {key.removeprefix(prefix): self.metric(key) for key in names}
 
 
 def read(path: Path) -> StoredRun:
-    """Read a run's folder, or raise `UnreadableError`."""
+    """Read a run's folder with all its rows, or raise `UnreadableError`."""
     folder = RunFolder(path)
-    manifest = _manifest(folder)
-    found = _read_rows(folder, manifest)
-    if found.notes and not manifest.get("finished") and folder.finished:
-        # It was finished while it was read, and its parts went away.
-        manifest = _manifest(folder)
-        found = _read_rows(folder, manifest)
-    return found
+    stored = _checked(folder)
+    if stored.notes and not stored.finished and folder.finished:
+        return _checked(folder)  # it was finished while it was read, and its parts went away
+    return stored
 
 
-def _manifest(folder: RunFolder) -> dict[str, Any]:
+def _checked(folder: RunFolder) -> StoredRun:
+    """A run whose metrics are those of its rows, as far as these can be read."""
     if not folder.exists:
         raise UnreadableError("it has no manifest.json")
     try:
-        manifest: dict[str, Any] = _cleaned(folder.manifest, DEEP)
+        stored = StoredRun.of(folder)
     except ValueError as error:
         raise UnreadableError(str(error).removeprefix(f"{folder.path}/")) from None
-    except RecursionError:
-        raise UnreadableError(
-            "its manifest.json is not that of a run: it is nested too deeply"
-        ) from None
-    if manifest.get("format", FORMAT) != FORMAT:
-        raise UnreadableError(
-            f"its format is {manifest['format']!r}, and this holdfast reads format {FORMAT}"
-        )
-    classes = manifest.get("classes")
-    if not isinstance(classes, int) or isinstance(classes, bool) or not 1 <= classes <= MOST:
-        raise UnreadableError(
-            "its manifest.json is not that of a run: it names no number of classes"
-        )
-    return manifest
-
-
-def _cleaned(what: Any, depth: int) -> Any:
-    """What a JSON file holds, with texts that can be written down."""
-    if isinstance(what, str):
-        return printable(what)
-    if isinstance(what, dict | list) and not depth:
-        raise RecursionError
-    if isinstance(what, dict):
-        return {printable(name): _cleaned(one, depth - 1) for name, one in what.items()}
-    return [_cleaned(one, depth - 1) for one in what] if isinstance(what, list) else what
-
-
-def printable(text: str) -> str:
-    """Half a character, as JSON and names of files may hold, cannot be written: U+FFFD can."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
-
-
-def _read_rows(folder: RunFolder, manifest: dict[str, Any]) -> StoredRun:
-    recorder = Recorder(manifest["classes"])
-    rows: list[tuple[Any, ...]] = []
-    notes: list[str] = []
-    learner = learns(manifest)
+    replay, notes = stored.replay, []
+    if replay.problem:
+        done = len(replay.batches)
+        shown = f"shown are the {done} batches before it" if done else "no row is shown"
+        notes.append(f"rows cannot be read ({replay.problem}): {shown}.")
     try:
-        for each in folder.seen():
-            seen = with_due(each, learner)
-            _check(seen)
-            recorder.update(seen)
-            rows.append(_row(seen))
-    except DAMAGE as error:
-        done = f"shown are the {len(rows)} batches before it" if rows else "no row is shown"
-        notes.append(f"rows cannot be read ({first_line(error)}): {done}.")
-    analysis = None
-    try:
-        analysis = _checked_analysis(folder.analysis)
+        read_analysis(folder)
     except DAMAGE as error:
         notes.append(f"analysis.parquet cannot be read ({first_line(error)}).")
-    stored = _stored(manifest)
-    figures = recorder.summary()
-    if notes and len(stored) and len(rows) < (stored.get("batches") or 0):
-        notes.append("Its figures are those of its manifest; charts show what rows there are.")
-        figures = with_steps(stored, manifest)
-    elif stored and not _agree(figures, stored):
-        notes.append("the figures in its manifest are not those of its rows, which are shown.")
-    return StoredRun(
-        folder.path,
-        manifest,
-        figures,
-        recorder if rows else None,
-        pl.DataFrame(rows, schema=BATCHES, orient="row"),
-        analysis,
-        tuple(notes),
-    )
+    metrics = replay.recorder.summary()
+    if notes and len(replay.batches) < (stored.metrics.get("batches") or 0):
+        notes.append("Its metrics are those of its manifest; charts show what rows there are.")
+        metrics = stored.metrics
+    elif stored.manifest.metrics and not _agree(metrics, stored.manifest.metrics):
+        notes.append("the metrics in its manifest are not those of its rows, which are shown.")
+    checked = replace(stored, metrics=metrics, notes=tuple(notes))
+    vars(checked)["replay"] = replay  # read once
+    return checked
+
+
+def _replay(folder: RunFolder, manifest: Manifest) -> Replay:
+    recorder = Recorder(manifest.classes)
+    rows: list[tuple[Any, ...]] = []
+    problem, learner = "", learns(manifest)
+    try:
+        for seen in folder.seen():
+            _check(seen)
+            recorder.update(with_due(seen, learner))
+            rows.append(_row(seen))
+    except DAMAGE as error:
+        problem = first_line(error)
+    return Replay(recorder, pl.DataFrame(rows, schema=BATCHES, orient="row"), problem)
 
 
 def _check(seen: Seen) -> None:
@@ -246,7 +244,7 @@ def _check(seen: Seen) -> None:
     arrays = (seen.labels, seen.predicted, seen.confidence, seen.entropy)
     if not len(seen) or any(array.shape != (len(seen),) for array in arrays):
         raise ValueError(f"batch {seen.batch} does not hold one value an image")
-    if len(seen.domains) != len(seen) or not all(isinstance(one, str) for one in seen.domains):
+    if len(seen.domains) != len(seen) or not all(isinstance(name, str) for name in seen.domains):
         raise ValueError(f"batch {seen.batch} does not hold one domain an image")
     if (seen.confidence < 0).any():
         raise ValueError(f"batch {seen.batch} has a confidence below 0")
@@ -266,35 +264,33 @@ def _row(seen: Seen) -> tuple[Any, ...]:
     )
 
 
-def _checked_analysis(table: pl.DataFrame | None) -> pl.DataFrame | None:
+def read_analysis(folder: RunFolder) -> pl.DataFrame | None:
+    table = folder.analysis
     return None if table is None else table.select(*ANALYSIS).cast(dict(ANALYSIS))  # type: ignore[arg-type]
 
 
-def _stored(manifest: Mapping[str, Any]) -> Figures:
-    """The figures that a manifest holds, as far as they are numbers."""
-    found = manifest.get("figures")
-    numbers = found.items() if isinstance(found, Mapping) else ()
-    return {
-        name: value
-        for name, value in numbers
-        if value is None
-        or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < ENDLESS)
-    }
+def read_run(manifest: Manifest) -> Run:
+    """The run that a manifest is of, without running any code that it names: methods of one's own
+    have to be loaded before."""
+    method, tags = manifest.run["method"], manifest.run.get("tags", ())
+    options = {name: value for name, value in manifest.run.items() if name in OPTIONS}
+    run = object.__new__(Run)
+    find = partial(find_loaded, hashes=manifest.hashes)
+    vars(run)["methods"] = parse(method, find)
+    Run.__init__(run, method, tags=tuple(tags), **nested(options))
+    return run
 
 
-def _agree(one: Figures, other: Figures) -> bool:
-    """Where both have a figure: an older version wrote down fewer, and took the rate of steps of
+def _agree(one: Metrics, other: Metrics) -> bool:
+    """Where both have a metric: an older version wrote down fewer, and took the rate of steps of
     all batches."""
-
-    def shared() -> Iterator[list[float]]:
-        older = set() if "steps_due" in other else {"step_rate"}
-        for name in (one.keys() & other.keys()) - older:
-            values = (one[name], other[name])
-            yield [math.nan if value is None else float(value) for value in values]
-
-    pairs = np.array([*shared()]).reshape(-1, 2)
-    return bool(np.allclose(pairs[:, 0], pairs[:, 1], rtol=1e-6, atol=1e-9, equal_nan=True))
+    older = set() if "steps_due" in other else {"step_rate"}
+    names = (one.keys() & other.keys()) - older
+    pairs = [[math.nan if v is None else float(v) for v in (one[n], other[n])] for n in names]
+    both = np.array(pairs).reshape(-1, 2)
+    return bool(np.allclose(both[:, 0], both[:, 1], rtol=1e-6, atol=1e-9, equal_nan=True))
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+def printable(text: str) -> str:
+    """Half a character, as names of files may hold, cannot be written: U+FFFD can."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)

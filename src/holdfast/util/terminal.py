@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Mapping
 
@@ -47,3 +48,13 @@ def facts(named: Mapping[str, str]) -> Table:
         if what:
             table.add_row(Text(name, style="bold"), Text(what))
     return table
+
+
+def break_name(name: str, width: int) -> str:
+    """In lines of at most so many signs, as far as it can be broken after punctuation."""
+    lines = [""]
+    for piece in re.split(r"(?<=[ +,/])", name):
+        if lines[-1].strip() and len(lines[-1] + piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)

@@ -16,8 +16,7 @@ from holdfast.bench.metrics.seen import MIXED, Seen
 from holdfast.bench.names import apart, short
 from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
-from holdfast.results.blocks import break_name
-from holdfast.util.terminal import columns
+from holdfast.util.terminal import break_name, columns
 
 # A table with a row for each method needs this much room; on a narrower terminal it is turned.
 WIDE = 150

@@ -28,27 +28,36 @@ def preview_streams(
     runs: Iterable[Run], materials: Materials, *, errors: bool = False
 ) -> list[str]:
     """How many images and batches each stream has, for how many runs, and its notices; `errors`:
-    also why a stream cannot be opened, where no run is to say it."""
+    also why a stream or a model cannot be opened, where no run is to say it."""
     flows: dict[tuple[object, ...], Flow] = {}
     lines: dict[str, int] = {}
     notices: dict[str, None] = {}
     failed: dict[str, str] = {}
-    for run in runs:
+    known = list(runs)
+    for run in known:
         try:
-            key = (id(materials.data(run)), str(run.laid_out), run.intruders)
+            key = (id(materials.data(run)), str(run.resolved_stream), run.stream.intruders)
             flow = flows[key] = flows.get(key) or materials.flow(run)
         except Exception as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            failed.setdefault(said, f"{run.data}, {run.laid_out}")
+            failed.setdefault(_why(error), f"{run.data.name}, {run.resolved_stream}")
             continue
-        window = f", window {run.sight}" if run.sight else ""
-        line = f"{Path(run.data).name}, {run.laid_out}: {flow.size}{window}"
+        window = f", window {run.effective_window}" if run.effective_window else ""
+        line = f"{Path(run.data.name).name}, {run.resolved_stream}: {flow.size}{window}"
         lines[line] = lines.get(line, 0) + 1
         notices |= dict.fromkeys(flow.notices)
     sizes = [f"{line}; {count} run{'s' * (count > 1)}" for line, count in lines.items()]
     if errors:
+        for run in known:
+            try:
+                materials.model(run)
+            except Exception as error:
+                failed.setdefault(_why(error), f"the model {run.model.name or ''}".strip())
         notices |= {f"{what} cannot be opened: {why}": None for why, what in failed.items()}
     return sizes + [f"note: {text}" for text in notices]
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def preview_methods(runs: Iterable[Run], materials: Materials) -> list[str]:
@@ -59,7 +68,7 @@ def preview_methods(runs: Iterable[Run], materials: Materials) -> list[str]:
             model, classes = materials.model(run), materials.classes(run)
         except Exception:
             continue
-        batch = max(run.laid_out.batch, run.sight or 1)
+        batch = max(run.resolved_stream.batch, run.effective_window or 1)
         for text in advise(run.composition, model, batch, classes):
             titles.setdefault(text, {})[run.title] = None
     return [f"note: {', '.join(names)}: {text}." for text, names in titles.items()]

@@ -1,24 +1,23 @@
-"""An experiment's answer as something to read: paragraphs and sheets.
+"""An experiment's answer as something to read: paragraphs and tables.
 
-What is said is decided here, once; `blocks.Page` and `blocks.markdown` only write it down.
+What is said is decided here, once; `results.writers` only write it down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.bench.names import short
-from holdfast.paper.answer import Answer, Change, Grid, Number, Row
+from holdfast.paper.answer import Answer, Change, Grid, GridRow
 from holdfast.paper.comparable import TOLERANCE
 from holdfast.paper.experiments import Experiment, experiments
 from holdfast.paper.measures import FIFTEEN, SIXTEEN
-from holdfast.results.acting import idle_notes
-from holdfast.results.blocks import Block, Heading, Sheet
+from holdfast.results.acting import IDLE, IDLE_NOTE
+from holdfast.results.numbers import NONE, Number
+from holdfast.results.table import Block, Cell, Column, Heading, Row, Table
 
-NONE = "–"
 
-
-def lay_out(answer: Answer) -> list[Block]:
+def document(answer: Answer) -> list[Block]:
     """All there is to say, in order."""
     experiment = answer.experiment
     beside = answer.has_published and not answer.differences
@@ -28,10 +27,10 @@ def lay_out(answer: Answer) -> list[Block]:
         "; ".join(f"{name}: {what}" for name, what in answer.facts.items()) + ".",
     ]
     for grid in answer.grids:
-        found.append(_sheet(grid, experiment.rows, beside))
+        found.append(_table(grid, experiment.rows, beside))
         papers = grid.published_changes if beside else ()
         found += _changes("Change over the host", grid, experiment.rows, grid.changes, papers)
-    found += [*idle_notes(answer.idle), *_verdicts(answer), *_comparison(answer, beside)]
+    found += [*_idle(answer), *_verdicts(answer), *_comparison(answer, beside)]
     if experiment.finding:
         found.append(f"The paper finds, on {experiment.benchmark.data}: {experiment.finding}")
     if any("Ours" in line.label for line in experiment.lines):
@@ -46,83 +45,91 @@ def lay_out(answer: Answer) -> list[Block]:
     return found
 
 
+def _idle(answer: Answer) -> Iterator[str]:
+    if answer.idle:
+        yield "; ".join(f"{name}: {steps}" for name, steps in answer.idle.items()) + "."
+        yield IDLE_NOTE
+
+
 def _labels(experiment: Experiment) -> list[str]:
     return [line.label for line in experiment.lines]
 
 
-def _sheet(grid: Grid, rows: str, beside: bool) -> Sheet:
+def _table(grid: Grid, rows: str, beside: bool) -> Table:
     """Ours, and under each row the published one where it may stand there."""
     published = {row.label: row for row in grid.published} if beside else {}
-    found = []
+    lines = []
     for row in grid.rows:
-        found.append(_texts(grid, grid.columns, row.marked, row))
+        badges = (IDLE,) if row.idle else ()
+        lines.append(Row(row.label, _cells(grid, grid.columns, row), badges=badges))
         if row.label in published:
-            found.append(_texts(grid, grid.columns, "  published", published[row.label]))
-    return Sheet(grid.measure.title, (rows, *map(short, grid.columns)), tuple(found))
+            cells = _cells(grid, grid.columns, published[row.label])
+            lines.append(Row("published", cells, published=True))
+    return Table(grid.measure.title, rows, _columns(grid.columns), tuple(lines))
 
 
-def _published_sheet(grid: Grid, rows: str) -> Sheet:
+def _published_table(grid: Grid, rows: str) -> Table:
     names = [name for name in grid.columns if any(name in row.cells for row in grid.published)]
-    found = tuple(_texts(grid, names, row.label, row) for row in grid.published)
+    lines = tuple(Row(row.label, _cells(grid, names, row)) for row in grid.published)
     title = f"Published: {grid.measure.title}"
     if FIFTEEN in names:
         title += f" ({FIFTEEN} is not printed, but follows from the row)"
-    return Sheet(title, (rows, *map(short, names)), found)
+    return Table(title, rows, _columns(names), lines)
 
 
-def _texts(grid: Grid, names: Sequence[str], label: str, row: Row) -> tuple[str, ...]:
-    return (label, *(_number(grid, name, row.cells.get(name)) for name in names))
+def _columns(names: Iterable[str], prefix: str = "") -> tuple[Column, ...]:
+    return tuple(Column(prefix + short(name), name) for name in names)
 
 
-def _number(grid: Grid, name: str, number: Number | None, sign: str = "") -> str:
+def _cells(grid: Grid, names: Sequence[str], row: GridRow) -> tuple[Cell, ...]:
+    return tuple(_cell(grid, name, row.cells) for name in names)
+
+
+def _cell(grid: Grid, name: str, cells: Mapping[str, Number], sign: str = "") -> Cell:
+    return Cell(_text(grid, name, cells.get(name, Number()), sign))
+
+
+def _text(grid: Grid, name: str, number: Number, sign: str = "") -> str:
     """With its spread in columns that sum up others: there is no room for it in all of them."""
-    if number is None:
-        return NONE
-    digits = grid.measure.digits
-    text = f"{number.value:{sign}.{digits}f}".replace("-", "−")
-    shown = number.std is not None and name in grid.summary
-    return f"{text} ± {number.std:.{digits}f}" if shown else text
+    return number.text(grid.measure.digits, spread=name in grid.summary, sign=sign)
 
 
 def _changes(
     title: str, grid: Grid, rows: str, ours: Sequence[Change], papers: Sequence[Change] = ()
-) -> Iterator[Sheet]:
+) -> Iterator[Table]:
     """What plug-ins add to their hosts; and in the paper, where it may stand beside it."""
     in_paper = {change.label: change for change in papers}
-    here = [name for name in grid.columns if any(name in c.cells for c in ours)]
-    here = [name for name in here if name in grid.summary]
-    there = [name for name in here if any(name in c.cells for c in papers)]
-    counted, paper_counted = any(c.of for c in ours), any(c.of for c in papers)
-    header = (
-        "change",
-        *map(short, here),
-        *(["higher in"] if counted else []),
-        *(f"paper: {short(name)}" for name in there),
-        *(["paper: higher in"] if paper_counted else []),
+    here = [name for name in grid.summary if any(name in change.cells for change in ours)]
+    there = [name for name in here if any(name in change.cells for change in papers)]
+    counted, paper_counted = (any(change.of for change in each) for each in (ours, papers))
+    columns = (
+        *_columns(here),
+        *((Column("higher in"),) * counted),
+        *_columns(there, "paper: "),
+        *((Column("paper: higher in"),) * paper_counted),
     )
-    found = []
+    lines = []
     for change in ours:
         paper = in_paper.get(change.label)
-        cells = {} if paper is None else paper.cells
-        found.append(
-            (
-                f"{_named(change.label, rows)} − {change.host} {change.mark}".rstrip(),
-                *(_number(grid, name, change.cells.get(name), "+") for name in here),
-                *([_count(change)] if counted else []),
-                *(_number(grid, name, cells.get(name), "+") for name in there),
-                *([_count(paper)] if paper_counted else []),
-            )
+        cells = (
+            *(_cell(grid, name, change.cells, "+") for name in here),
+            *((_count(change),) * counted),
+            *(_cell(grid, name, {} if paper is None else paper.cells, "+") for name in there),
+            *((_count(paper),) * paper_counted),
         )
-    if found and (here or counted):
-        yield Sheet(title, header, tuple(found))
+        label = f"{_named(change.label, rows)} − {change.host}"
+        lines.append(Row(label, cells, badges=(IDLE,) if change.idle else ()))
+    if lines and columns:
+        yield Table(title, "change", columns, tuple(lines))
 
 
 def _named(label: str, rows: str) -> str:
     return label if rows == "method" else f"{rows} = {label}"
 
 
-def _count(change: Change | None) -> str:
-    return f"{change.higher} of {change.of}" if change is not None and change.of else NONE
+def _count(change: Change | None) -> Cell:
+    counted = change is not None and change.of
+    return Cell(f"{change.higher} of {change.of}" if change is not None and counted else NONE)
 
 
 def _verdicts(answer: Answer) -> Iterator[str]:
@@ -152,7 +159,7 @@ def _helped(grid: Grid, changes: Sequence[Change], rows: str) -> str:
     count = f"{len(changes) - len(worse)} of {len(changes)}"
     text = f"What is added raises the mean over 16 domains in {count} cases here"
     if worse:
-        gains = (_number(grid, SIXTEEN, one.cells[SIXTEEN], "+") for one in worse)
+        gains = (_text(grid, SIXTEEN, one.cells[SIXTEEN], "+") for one in worse)
         named = (
             f"{_named(one.label, rows)} ({gain})" for one, gain in zip(worse, gains, strict=True)
         )
@@ -163,9 +170,9 @@ def _helped(grid: Grid, changes: Sequence[Change], rows: str) -> str:
 def _best(grid: Grid, hosts: set[str], what: str) -> Iterator[str]:
     """The best value of a sweep, or those that cannot be told from it in print."""
 
-    def best(rows: Iterable[Row]) -> str:
+    def best(rows: Iterable[GridRow]) -> str:
         known = {
-            row.label: _number(grid, SIXTEEN, row.cells[SIXTEEN])
+            row.label: _text(grid, SIXTEEN, row.cells[SIXTEEN])
             for row in sorted(rows, key=lambda row: -row.cells[SIXTEEN].value)
         }
         top = next(iter(known.values()))
@@ -201,5 +208,5 @@ def _comparison(answer: Answer, beside: bool) -> Iterator[Block]:
         for grid in answer.grids:
             if grid.published:
                 rows, changes = answer.experiment.rows, grid.published_changes
-                yield _published_sheet(grid, rows)
+                yield _published_table(grid, rows)
                 yield from _changes("Published: change over the host", grid, rows, changes)

@@ -6,10 +6,10 @@ import pytest
 from made import HASHES, make_run
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.paper.published_rows import beside
+from holdfast.paper.published_rows import published_rows
 from holdfast.report.page import Report, page
 from holdfast.report.texts import markdown
-from holdfast.results.compare import canonical, compare, split
+from holdfast.results.comparison import compare
 from holdfast.results.gather import gather
 
 
@@ -107,10 +107,10 @@ def test_what_different_code_made_is_no_second_seed_and_is_told(tmp_path):
     labels = {group.label for group in comparison.groups}
     assert labels == {"eata · code aaaaaaaa", "eata · code bbbbbbbb", "eata · code unknown"}
     assert "3 versions of the code made, one of them unknown, are compared" in comparison.caveat
-    assert comparison.caveat in beside(comparison).note
-    shown = page(Report(gather(tmp_path)))
+    assert comparison.caveat in published_rows(comparison).note
+    shown = page(Report(gather(tmp_path), published_rows))
     assert shown.count("versions of the code") >= 2 and "a" * 64 in shown
-    assert comparison.caveat in markdown(Report(gather(tmp_path)))
+    assert comparison.caveat in markdown(Report(gather(tmp_path), published_rows))
 
 
 @pytest.mark.parametrize("code", ["a", None])
@@ -141,21 +141,3 @@ def test_a_run_chosen_with_labels_says_so(tmp_path):
         "eata": True,
         "tent": False,
     }
-
-
-@pytest.mark.parametrize(
-    ("method", "parts"),
-    [
-        ("eata", ("eata",)),
-        ("eata(a=1)+debias(b='x+y')", ("eata(a=1)", "debias(b='x+y')")),
-        ("<script>alert(1+1)</script>", ("<script>alert(1+1)</script>",)),
-        ("a)+b", ("a)", "b")),
-    ],
-)
-def test_a_method_is_cut_into_its_parts(method, parts):
-    assert split(method) == parts
-
-
-def test_settings_are_put_in_order():
-    assert canonical("eata( b=2, a=1 )") == canonical("eata(a=1,b=2)")
-    assert canonical("eata") == "eata" != canonical("eata(a=1)") != canonical("eata(a=2)")

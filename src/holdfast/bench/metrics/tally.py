@@ -1,0 +1,150 @@
+"""What is known of some images, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from holdfast.bench.manifest import Metrics
+from holdfast.bench.metrics.seen import Seen
+
+Counts: TypeAlias = NDArray[np.int64]
+Values: TypeAlias = NDArray[np.float64]
+
+
+class Diagram(NamedTuple):
+    """A reliability diagram, bin by bin; NaN where a bin is empty.
+
+    A bin holds its lower edge and not the upper one; but the last one holds 1 too.
+    """
+
+    images: Counts
+    accuracy: Values
+    confidence: Values
+    entropy: Values
+
+
+@cache
+def _edges(bins: int) -> NDArray[np.float32]:
+    # Torch's, as in torchmetrics: numpy rounds some of them the other way.
+    edges: NDArray[np.float32] = torch.linspace(0, 1, bins + 1, dtype=torch.float32).numpy()
+    return edges
+
+
+class Tally:
+    """What is known of some images: of a domain, of a run, or of images that belong to no class,
+    for which a metric that needs labels is NaN."""
+
+    def __init__(self, classes: int):
+        self.labels: Counts = np.zeros(classes, np.int64)
+        """Images of each class."""
+        self.predicted: Counts = np.zeros(classes, np.int64)
+        """Images predicted to be of each class."""
+        self.undefined = 0
+        """Images without a prediction, since their softmax is not defined."""
+        self.above = 0
+        """Images whose confidence is above 0.95."""
+        # By confidence, in bins of equal width: images, and their sums of correct, confidence and
+        # entropy. As in torchmetrics, exactly 1 is a bin of its own, after the others.
+        self._binned: dict[int, Values] = {bins: np.zeros((4, bins + 1)) for bins in (15, 20)}
+
+    def add(self, seen: Seen, which: Any = slice(None)) -> None:
+        labels, predicted = seen.labels[which], seen.predicted[which]
+        confidence, entropy = seen.confidence[which], seen.entropy[which]
+        scored, known = labels >= 0, predicted[predicted >= 0]
+        self.labels += np.bincount(labels[scored], minlength=len(self.labels))
+        self.predicted += np.bincount(known, minlength=len(self.predicted))
+        self.undefined += len(predicted) - len(known)
+        self.above += int((confidence > 0.95).sum())
+        values = (None, scored & (labels == predicted), confidence, entropy)
+        for bins, binned in self._binned.items():
+            at = np.searchsorted(_edges(bins), confidence, side="right") - 1
+            for sums, each in zip(binned, values, strict=True):
+                sums += np.bincount(at, each, bins + 1)
+
+    def __iadd__(self, other: Tally) -> Tally:
+        self.labels += other.labels
+        self.predicted += other.predicted
+        self.undefined += other.undefined
+        self.above += other.above
+        for bins, binned in self._binned.items():
+            binned += other._binned[bins]
+        return self
+
+    @property
+    def images(self) -> int:
+        return int(self._sums[0])
+
+    @property
+    def correct(self) -> int:
+        return int(self._sums[1])
+
+    @property
+    def accuracy(self) -> float:
+        return 100 * ratio(self.correct, self.labels.sum())
+
+    @property
+    def confidence(self) -> float:
+        """Mean confidence."""
+        return ratio(self._sums[2], self.images)
+
+    @property
+    def entropy(self) -> float:
+        """Mean entropy."""
+        return ratio(self._sums[3], self.images)
+
+    @property
+    def share_above(self) -> float:
+        """Share of images whose confidence is above 0.95."""
+        return ratio(self.above, self.images)
+
+    @property
+    def bias(self) -> float:
+        """½ Σ |share of a class among predictions − among labels|, the total variation distance:
+        the share of predictions to change for every class to be predicted as often as it is there.
+        0: as the labels are; 1: only classes that are not there. No prediction is one more class.
+        """
+        apart = np.abs(self.predicted - self.labels).sum() + self.undefined
+        return ratio(apart, 2 * self.labels.sum())
+
+    def ece(self, bins: Literal[15, 20] = 15) -> float:
+        """Expected calibration error: Σ |accuracy − mean confidence| over bins, each weighted by
+        its share of the images."""
+        _, correct, confidence, _ = self._binned[bins]
+        return ratio(np.abs(correct - confidence).sum(), self.labels.sum())
+
+    def diagram(self) -> Diagram:
+        """Over 20 bins. Its images are the histogram of confidence."""
+        binned = self._binned[20]
+        sums = binned[:, :-1].copy()
+        sums[:, -1] += binned[:, -1]
+        with np.errstate(invalid="ignore"):
+            correct, confidence, entropy = sums[1:] / sums[0]
+        return Diagram(sums[0].astype(np.int64), 100 * correct, confidence, entropy)
+
+    def metrics(self) -> Metrics:
+        return {
+            "images": self.images,
+            "accuracy": self.accuracy,
+            "ece_15": self.ece(15),
+            "ece_20": self.ece(20),
+            "bias": self.bias,
+            "confidence": self.confidence,
+            "share_above_0.95": self.share_above,
+            "entropy": self.entropy,
+            "undefined": self.undefined,
+        }
+
+    @property
+    def _sums(self) -> Values:
+        sums: Values = self._binned[20].sum(1)
+        return sums
+
+
+def ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else math.nan

@@ -1,0 +1,324 @@
+"""What can be said of a run: each option once, with its name, its help and what it decides.
+
+Derived from that: the command line, the keys of a sweep, the manifest's entry `run`, the
+fingerprint, "how it was run" and "may these be compared". A new option is a new field here, and
+whatever uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+
+from holdfast.engine.options import Precision
+from holdfast.util.words import listed, nearest
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# images      which images come, and which model sees them: runs that differ are not compared
+# method      what is done with them: runs that differ are compared, each under its own label
+# rounding    the last digits: as `method`, but a paper's numbers may stand beside it
+# repetition  another run of the same: its seed, and whether more is measured
+# nothing     no number: where files lie, how fast they are read
+Decides = Literal["images", "method", "rounding", "repetition", "nothing"]
+
+# What else in a fingerprint tells it: the stream or the method with all settings resolved, or the
+# hash of the model.
+ToldBy = Literal["stream", "method", "model"]
+
+SEVERITY = 5
+
+
+def option(
+    default: object,
+    help: str,
+    *,
+    decides: Decides,
+    told_by: ToldBy | None = None,
+    usual: str | None = None,
+    flag: str = "",
+    aliases: tuple[str, ...] = (),
+    title: str = "",
+) -> Any:
+    """A field of the options of a run.
+
+    usual: the default in words, where the value does not say it; empty: nothing to say.
+    flag: its name where options are flat, such as on the command line; without it, the field's.
+    title: what a reader of a report sees it called, where that is not the flag.
+    """
+    usual = usual if usual is not None else "" if default is None else str(default)
+    said = {"help": help, "decides": decides, "told_by": told_by, "usual": usual}
+    return field(
+        default=default, metadata={**said, "flag": flag, "aliases": aliases, "title": title}
+    )
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The images; all but the name are arguments of `holdfast.data.readers.sets.open_data`."""
+
+    name: str = option(
+        "glyphs-c",
+        "glyphs-c, the embedded benchmark; cifar10-c, cifar100-c, imagenet-c; a folder in one of "
+        "their layouts; a clean set, which is corrupted as it is read (an .npz file, a folder of "
+        "classes).",
+        decides="images",
+        flag="data",
+    )
+    root: str | None = option(
+        None,
+        "Where sets lie.",
+        decides="nothing",
+        usual="$HOLDFAST_DATA, else the folder data",
+    )
+    severity: int = option(SEVERITY, "Of corruptions, 1 to 5.", decides="images")
+    images: str | None = option(
+        None,
+        "A file that names some of a folder's images, one class/file a line.",
+        decides="images",
+        title="list of images",
+    )
+    classes: str | None = option(
+        None,
+        "A file that names the classes in order, one a line.",
+        decides="images",
+        title="list of classes",
+    )
+    frost: str | None = option(
+        None, "Folder with the original frost textures.", decides="images", title="frost textures"
+    )
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model that sees the images, and what is known of its training."""
+
+    name: str | None = option(
+        None,
+        "glyphs; NAME:WEIGHTS with a network of ours, such as resnet20:weights.safetensors; "
+        "torchvision:NAME; timm:NAME; package.module:factory.",
+        decides="images",
+        usual="what comes with the data",
+        flag="model",
+    )
+    mean: str | None = option(
+        None,
+        "Of the input normalisation that the model's weights were trained with, as in "
+        "0.485,0.456,0.406.",
+        decides="images",
+        told_by="model",
+        usual="that of the network's public weights",
+    )
+    std: str | None = option(
+        None,
+        "The same, of the standard deviation.",
+        decides="images",
+        told_by="model",
+    )
+    head: str | None = option(
+        None,
+        "Name of the model's layer that maps features to logits.",
+        decides="images",
+        usual="the last linear one",
+    )
+    source: str | None = option(
+        None,
+        "Training images of the model (a clean set), or a saved Source; where a method needs it.",
+        decides="method",
+        usual="what belongs to the data",
+    )
+    precision: Precision | None = option(
+        None, "Of forward passes, by autocast.", decides="method", usual="the model's own"
+    )
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """The order in which images come, and how many of them at a time."""
+
+    spec: str = option(
+        "continual",
+        "continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), single, paced, "
+        "labelshift, noisy, endless: the kind of drift, with its settings; `holdfast streams` and "
+        "`holdfast card STREAM` show them.",
+        decides="images",
+        told_by="stream",
+        flag="stream",
+    )
+    domains: str | None = option(
+        None,
+        "Which domains come, in this order, as in fog,snow; clean images only where original is "
+        "among them.",
+        decides="images",
+        told_by="stream",
+        usual="the stream's own",
+    )
+    limit: int | None = option(
+        None,
+        "Most images of each domain, evenly picked. In gradual, at each severity; in recurring, "
+        "at each visit; in noisy, and as many intruders; in endless, times the number of "
+        "corruptions, for the whole stream.",
+        decides="images",
+        told_by="stream",
+        usual="all",
+    )
+    batch: int | None = option(
+        None,
+        "Images in a batch.",
+        decides="images",
+        told_by="stream",
+        usual="the stream's 64",
+        aliases=("--batch-size",),
+    )
+    window: int | None = option(
+        None,
+        "Have methods see the latest so many images at once, where batches are small.",
+        decides="method",
+        usual="64 where batches are single images, else none",
+    )
+    intruders: str | None = option(
+        None,
+        "A clean set of images that belong to no class, for the stream noisy(kind=other).",
+        decides="images",
+    )
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """What computes."""
+
+    device: str = option(
+        "cpu",
+        "As torch names it.",
+        decides="rounding",
+        usual="cuda where there is one, else cpu",
+    )
+    threads: int = option(1, "Of the processor.", decides="rounding", usual="one for each core")
+    workers: int = option(
+        0, "Processes that read images ahead.", decides="nothing", usual="0, none"
+    )
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """All that can be said of a run."""
+
+    method: str
+    """A spec string, such as eata+debias."""
+    data: DataOptions = DataOptions()
+    model: ModelOptions = ModelOptions()
+    stream: StreamOptions = StreamOptions()
+    machine: MachineOptions = MachineOptions()
+    preset: str | None = option(
+        None,
+        "cifar100-c or imagenet-c: a paper's settings to the letter.",
+        decides="method",
+        told_by="method",
+        usual="settings for a model of your own",
+    )
+    seed: int = option(
+        0,
+        "The first seed: of the order of images, and of the method's own randomness.",
+        decides="repetition",
+    )
+    analysis: bool = option(
+        False,
+        "Also the paper's distances between features of classes; one more forward a batch.",
+        decides="repetition",
+        usual="no",
+    )
+    tags: tuple[str, ...] = ()
+    """What a reader should know of how it came to be, such as "chosen with labels"."""
+
+    @classmethod
+    def of(cls, method: str, *, tags: tuple[str, ...] = (), **flags: object) -> Self:
+        """By flags, which are flat: `Run.of("eata", data="cifar10-c", batch=16)`."""
+        return cls(method=method, tags=tags, **nested(flags))
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """What `of` takes, and a manifest holds."""
+        given = {one.flag: one.value_in(self) for one in OPTIONS.values()}
+        return {"method": self.method, **given, "tags": self.tags}
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option, and where its value stands in a run's options."""
+
+    flag: str
+    hint: Any
+    default: Any
+    group: str
+    field: str
+    help: str
+    usual: str
+    decides: Decides
+    told_by: ToldBy | None
+    aliases: tuple[str, ...]
+    title: str
+
+    def value_in(self, run: RunOptions) -> Any:
+        return getattr(getattr(run, self.group) if self.group else run, self.field)
+
+
+def _options(cls: type, group: str = "") -> dict[str, Option]:
+    """The options of a class by flag, those of its groups among them."""
+    found: dict[str, Option] = {}
+    hints = get_type_hints(cls)
+    for one in fields(cls):
+        if is_dataclass(hints[one.name]):
+            found |= _options(hints[one.name], one.name)
+        elif one.metadata:
+            told = dict(one.metadata)
+            told["flag"] = told["flag"] or one.name
+            told["title"] = told["title"] or told["flag"]
+            made = Option(
+                hint=hints[one.name], default=one.default, group=group, field=one.name, **told
+            )
+            found[made.flag] = made
+    return found
+
+
+OPTIONS = _options(RunOptions)
+
+
+def nested(flags: Mapping[str, object]) -> dict[str, Any]:
+    """Options by flag as the arguments of `RunOptions`."""
+    given: dict[str, Any] = {}
+    groups: dict[str, dict[str, object]] = {}
+    for flag, value in flags.items():
+        if flag not in OPTIONS:
+            raise ValueError(
+                f"A run has no option {flag!r}.{nearest(flag, OPTIONS)} Options: "
+                f"{listed(OPTIONS, 99)}."
+            )
+        found = OPTIONS[flag]
+        (groups.setdefault(found.group, {}) if found.group else given)[found.field] = value
+    kinds = get_type_hints(RunOptions)
+    return given | {group: kinds[group](**values) for group, values in groups.items()}
+
+
+# Of a run's flat options: what has to be the same for runs to be compared, the stream aside, which
+# is compared as it is resolved;
+DECIDES_IMAGES = tuple(
+    flag for flag, one in OPTIONS.items() if one.decides == "images" and one.told_by != "stream"
+)
+# what sets no runs of a comparison apart, or does so by what it is resolved to;
+NOT_COMPARED = {"method", "tags"} | {
+    flag
+    for flag, one in OPTIONS.items()
+    if one.decides in ("repetition", "nothing") or one.told_by == "stream"
+}
+# what a reader of a report sees of how it was run, by title;
+FACTS = {
+    one.title: flag
+    for flag, one in OPTIONS.items()
+    if one.decides not in ("repetition", "nothing") and one.told_by not in ("stream", "model")
+}
+# what no fingerprint holds, or holds as what it is told by.
+NOT_IN_FINGERPRINT = {"tags"} | {
+    flag for flag, one in OPTIONS.items() if one.decides == "nothing" or one.told_by
+}

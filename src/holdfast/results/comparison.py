@@ -1,0 +1,196 @@
+"""Groups that were shown the same images make a comparison."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED
+from holdfast.results.group import Group
+from holdfast.results.stored import StoredRun
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Groups that were shown the same images."""
+
+    title: str
+    groups: tuple[Group, ...]
+
+    @cached_property
+    def domains(self) -> list[str]:
+        return list(dict.fromkeys(name for group in self.groups for name in group.domains))
+
+    @property
+    def remarks(self) -> dict[str, tuple[str, ...]]:
+        """What a legend says of its groups, by label."""
+        return {group.label: group.remarks for group in self.groups if group.remarks}
+
+    @property
+    def runs(self) -> list[StoredRun]:
+        return [run for group in self.groups for run in group.runs]
+
+    @property
+    def caveat(self) -> str:
+        """What a reader should know where runs were made by different code; else nothing."""
+        codes = {run.manifest.code for run in self.runs}
+        if len(codes) < 2:
+            return ""
+        unknown = ", one of them unknown," if "unknown" in codes else ""
+        return (
+            f"Runs that {len(codes)} versions of the code made{unknown} are compared here, so a "
+            "difference may be the code's: repeat their commands to have all made by one."
+        )
+
+    @cached_property
+    def disturbed(self) -> bool:
+        """Whether some runs went on at the same time, as far as their manifests tell, or were
+        resumed, which looks the same: then their times say less."""
+        manifests = [run.manifest for run in self.runs]
+        spans = sorted((one.time_started, one.time_finished) for one in manifests)
+        known = [span for span in spans if all(span)]
+        return any(after[0] < before[1] for before, after in itertools.pairwise(known))
+
+    def host_of(self, group: Group) -> Group | None:
+        """The group that this one adds its last plug-in to: with the same settings if it is
+        there, else the only one of that name."""
+        others = [one for one in self.groups if one.names == group.names[:-1]]
+        alike = [one for one in others if _alike(one, group)] or others
+        same = [one for one in alike if one.written == group.written[:-1]]
+        return _only(same or alike)
+
+    def baseline(self, name: str, group: Group) -> Group | None:
+        """The group of that method: under the same conditions if it is there, else the only one."""
+        others = [one for one in self.groups if one.names == (name,)]
+        return _only([one for one in others if _alike(one, group)] or others)
+
+
+def compare(runs: Iterable[StoredRun]) -> list[Comparison]:
+    """Comparisons, the largest first."""
+    by_images: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        by_images.setdefault(_images_key(run), []).append(run)
+    made = [Comparison("", tuple(_groups(same))) for same in by_images.values()]
+    made = [replace(one, title=title) for one, title in zip(made, _titles(made), strict=True)]
+    return sorted(made, key=lambda one: -len(one.runs))
+
+
+def _only(groups: Sequence[Group]) -> Group | None:
+    return groups[0] if len(groups) == 1 else None
+
+
+def _groups(runs: Iterable[StoredRun]) -> list[Group]:
+    by_method: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        by_method.setdefault(_method_key(run), []).append(run)
+    return _labelled([Group(same[0].title, _one_a_seed(same)) for same in by_method.values()])
+
+
+def _one_a_seed(runs: Iterable[StoredRun]) -> tuple[StoredRun, ...]:
+    """One run a seed and order: the one that is finished, and has an analysis."""
+    best: dict[tuple[int, str], StoredRun] = {}
+    for run in runs:
+        other = best.get((run.seed, run.stream))
+        if other is None or _worth(run) > _worth(other):
+            best[run.seed, run.stream] = run
+    return tuple(best[key] for key in sorted(best))
+
+
+def _worth(run: StoredRun) -> tuple[bool, bool, int]:
+    return run.finished, run.analysis is not None, run.done
+
+
+def _images_key(run: StoredRun) -> str:
+    hashes = {name: run.manifest.hashes.get(name) for name in ("data", "model")}
+    options = {name: run.option(name) for name in DECIDES_IMAGES}
+    return _key({**options, "stream": run.drift, "hashes": hashes})
+
+
+def _method_key(run: StoredRun) -> str:
+    manifest = run.manifest
+    # The method with all its settings says what a preset does.
+    aside = {*NOT_COMPARED, "preset"}
+    return _key(
+        {
+            **{name: value for name, value in manifest.run.items() if name not in aside},
+            "method": manifest.method or run.title,
+            "batch": run.batch_size,
+            "source": manifest.hashes.get("source"),
+            "version": manifest.versions.get("holdfast"),
+            "code": manifest.code,
+            **manifest.own_code,
+        }
+    )
+
+
+def _key(what: Mapping[str, Any]) -> str:
+    return json.dumps(what, sort_keys=True, default=str)
+
+
+def _alike(one: Group, other: Group) -> bool:
+    """Under the same conditions; whether a source was asked for is the method's own matter."""
+    # An own method that the other adds is its own matter too, and `one` has not got it.
+    keys = set(one.conditions) - {"source data", "version"}
+    return all(one.conditions[key] == other.conditions.get(key) for key in keys)
+
+
+# Names.
+
+
+def _labelled(groups: Sequence[Group]) -> list[Group]:
+    """Each with its title, and where that is not its own with what sets it apart."""
+    labels = []
+    for group in groups:
+        rivals = [other for other in groups if other.label == group.label]
+        apart = [
+            f"{name} {value}"[:40]
+            for name, value in group.conditions.items()
+            if any(other.conditions.get(name) != value for other in rivals)
+        ]
+        labels.append(" · ".join([group.label, *apart]))
+    return [
+        # As with presets: settings differ, and nothing that is short tells them apart.
+        replace(
+            group, label=f"{label} · {_mark(group.first)}" if labels.count(label) > 1 else label
+        )
+        for group, label in zip(groups, labels, strict=True)
+    ]
+
+
+def _mark(run: StoredRun) -> str:
+    return (run.manifest.fingerprint or run.path.name)[:10]
+
+
+def _titles(made: Sequence[Comparison]) -> list[str]:
+    """The data and the stream, and of what else differs between comparisons as much as it takes."""
+
+    def facts(one: Comparison) -> dict[str, str]:
+        first = one.groups[0].first
+        options = {name: first.option(name) for name in DECIDES_IMAGES if name != "data"}
+        return {
+            "data": short_data(str(first.option("data") or "unknown data")),
+            "stream": first.drift,
+            **{name: f"{name} {value}" for name, value in options.items() if value is not None},
+            "weights": f"weights {str(first.manifest.hashes.get('model'))[:8]}",
+            "set": f"set {str(first.manifest.hashes.get('data'))[:8]}",
+        }
+
+    known = [facts(one) for one in made]
+    names = ["data", "stream"]
+    for name in dict.fromkeys(name for each in known for name in each):
+        texts = [", ".join(each[key] for key in names if key in each) for each in known]
+        if len(set(texts)) == len(texts):
+            break
+        if name not in names and len({each.get(name) for each in known}) > 1:
+            names.append(name)
+    return [", ".join(each[key] for key in names if key in each) for each in known]
+
+
+def short_data(data: str) -> str:
+    """A data set's name; of a path, the end."""
+    return Path(data).name or data
