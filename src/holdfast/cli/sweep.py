@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from holdfast.cli.options import RUNS, Many, SweepSetup
+from holdfast.bench.given import RUNS
+from holdfast.cli.options import Many, SweepSetup
 from holdfast.cli.run import METHODS, tell_of_other_code
 from holdfast.util.terminal import show
 
