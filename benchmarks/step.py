@@ -21,7 +21,6 @@ from typing import Any, Literal
 import torch
 import tyro
 from contestants import ENTRIES, Measured, Variant, enter, neighbours
-from parts import measure_prototypes, measure_views
 from race import race, tell
 from rich.console import Console
 from step_tables import (
@@ -34,6 +33,8 @@ from step_tables import (
     show_views,
 )
 from subject import make_subject
+
+from parts import measure_prototypes, measure_views
 
 # A round of CoTTA's views is 64 forwards, so there is one for so many rounds of steps.
 ROUNDS_PER_VIEWS = 5

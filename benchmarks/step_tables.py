@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from contestants import CORE, DEFAULT, Contestants, Measured
-from parts import VIEWS
 from race import Ratio
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from parts import VIEWS
 
 
 def table(title: str, *columns: str) -> Table:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from holdfast.recipes.base import Method as Method
     from holdfast.recipes.bn import Bn as Bn
     from holdfast.recipes.compose import compose as compose
-    from holdfast.recipes.compose import methods as methods
     from holdfast.recipes.consistency import Consistency as Consistency
     from holdfast.recipes.cotta import Cotta as Cotta
     from holdfast.recipes.debias import Debias as Debias
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.frozen import Frozen as Frozen
     from holdfast.recipes.rdumb import Rdumb as Rdumb
+    from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.rmt import Rmt as Rmt
     from holdfast.recipes.rotta import Rotta as Rotta
     from holdfast.recipes.sar import Sar as Sar
@@ -48,7 +48,7 @@ else:
         "compose": "recipes.compose",
         "doctor": "explain.doctor",
         "load": "api",
-        "methods": "recipes.compose",
+        "methods": "recipes.registry",
         "normalized": "models.normalization",
         "tune_cpu": "util.cpu",
     }
@@ -58,7 +58,7 @@ else:
         if name in _PLACES:
             return getattr(import_module(f"holdfast.{_PLACES[name]}"), name)
         if name[:1].isupper():
-            from holdfast.recipes.compose import methods
+            from holdfast.recipes.registry import methods
 
             for method in methods().values():
                 if method.__name__ == name:
@@ -66,7 +66,7 @@ else:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        from holdfast.recipes.compose import methods
+        from holdfast.recipes.registry import methods
 
         return sorted([*_PLACES, *(method.__name__ for method in methods().values())])
 

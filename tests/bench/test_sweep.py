@@ -13,7 +13,8 @@ from holdfast.bench.sweep import CHOSEN, FACTORS, SWEPT, Point, expand, read_swe
 from holdfast.cli.main import main
 from holdfast.cli.run import METHODS, Setup
 from holdfast.cli.sweep import Sweep, at_a_time, sweep_table
-from holdfast.recipes.compose import compose, methods
+from holdfast.recipes.compose import compose
+from holdfast.recipes.registry import methods
 from holdfast.util.terminal import as_text
 
 FILE = """

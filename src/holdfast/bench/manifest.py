@@ -31,7 +31,7 @@ def describe(run: Run, materials: Materials) -> dict[str, Any]:
         "fingerprint": run.fingerprint(hashes),
         "title": run.title,
         "run": {**asdict(run), "window": run.sight},  # as used, where none was given
-        "method": run.composition.for_classes(classes).plain,
+        "method": run.composition.for_classes(classes).named_spec,
         "settings": {
             part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
             for part in card(run.method, run.preset, classes).parts

@@ -151,7 +151,7 @@ class Run:
         given = {name: value for name, value in asdict(self).items() if name not in ELSEWHERE}
         return {
             **given,
-            "method": self.composition.plain,
+            "method": self.composition.named_spec,
             "stream": str(self.laid_out),
             "window": self.sight,
             "version": holdfast.__version__,

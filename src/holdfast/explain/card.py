@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.recipes.base import Company, Method, Origin
-from holdfast.recipes.compose import Composition, compose, methods, parse
+from holdfast.recipes.base import CompositionContext, Method, Origin
+from holdfast.recipes.compose import Composition, compose, parse
+from holdfast.recipes.registry import methods
 from holdfast.util.settings import ByClasses, Value
 from holdfast.util.terminal import as_text, columns, facts
 from holdfast.util.words import enumerated
@@ -115,18 +116,18 @@ def card(spec: str, preset: str | None = None, classes: int | None = None) -> Ca
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         parts=tuple(
-            _part(resolved, written, company)
-            for resolved, written, company in zip(
-                method.methods, parse(spec), method.company, strict=True
+            _part(resolved, written, context)
+            for resolved, written, context in zip(
+                method.methods, parse(spec), method.contexts, strict=True
             )
         ),
     )
 
 
-def _part(resolved: Method, written: Method, company: Company) -> Part:
-    origins = written.origins(company)
+def _part(resolved: Method, written: Method, context: CompositionContext) -> Part:
+    origins = written.origins(context)
     sentence, _, equation = (inspect.getdoc(type(resolved)) or "").partition("\n\n")
-    role = "host" if company.host is None else "plug-in"
+    role = "host" if context.host is None else "plug-in"
     return Part(
         name=resolved.name,
         role=role if resolved.standalone or role == "plug-in" else "plug-in, here its own host",

@@ -120,7 +120,7 @@ def _same_but_code(run: Run, manifest: dict[str, Any]) -> bool:
         and isinstance(manifest.get("hashes"), dict)
         and isinstance(classes := manifest.get("classes"), int)
         and all(there.get(name, given[name]) == given[name] for name in names)
-        and manifest.get("method") == run.composition.for_classes(classes).plain
+        and manifest.get("method") == run.composition.for_classes(classes).named_spec
         and manifest.get("stream") == str(run.laid_out)
     )
 
