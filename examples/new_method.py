@@ -12,16 +12,12 @@ import torch
 import tyro
 
 import holdfast
+from holdfast import Learner, register, setting
 from holdfast.bench import Recorder
 from holdfast.data import glyphs
 from holdfast.data.streams import parse
-from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.explain.card import card
-from holdfast.parts.terms import Term, TermResult
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast.parts import Step, Task, Term, TermResult
 
 
 class Sureness(Term):

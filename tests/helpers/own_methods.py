@@ -4,10 +4,8 @@ HEAD = """
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.recipes.base import Learner, Method
-from holdfast.util.settings import setting
-from holdfast.recipes.registry import register
-from holdfast.parts.terms import TermResult, Term
+from holdfast import Learner, Method, register, setting
+from holdfast.parts import Term, TermResult
 """
 
 SURE = """
