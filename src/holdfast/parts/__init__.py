@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from holdfast.engine.draws import Draws as Draws
     from holdfast.engine.network import Network as Network
     from holdfast.engine.network import features_and_logits as features_and_logits
+    from holdfast.engine.network import logits_of as logits_of
     from holdfast.engine.norms import ByBatch as ByBatch
     from holdfast.engine.norms import ByRunning as ByRunning
     from holdfast.engine.norms import BySource as BySource
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.parts.route import Routed as Routed
     from holdfast.parts.sam import SamStep as SamStep
     from holdfast.parts.select import Select as Select
+    from holdfast.parts.supports import Joined as Joined
     from holdfast.parts.supports import Supports as Supports
     from holdfast.parts.teacher import Teacher as Teacher
     from holdfast.parts.terms import ReliableEntropy as ReliableEntropy
@@ -53,7 +55,7 @@ else:
     # some of these names are the engine's.
     _PLACES = {
         "engine.draws": ("Draws",),
-        "engine.network": ("Network", "features_and_logits"),
+        "engine.network": ("Network", "features_and_logits", "logits_of"),
         "engine.norms": ("ByBatch", "ByRunning", "BySource", "Normalisation", "Statistics"),
         "engine.robust_norms": ("ByMixture",),
         "engine.step": ("Step",),
@@ -65,7 +67,7 @@ else:
         "parts.route": ("Learnt", "Route", "Routed"),
         "parts.sam": ("SamStep",),
         "parts.select": ("Select",),
-        "parts.supports": ("Supports",),
+        "parts.supports": ("Joined", "Supports"),
         "parts.teacher": ("Teacher",),
         "parts.terms": ("ReliableEntropy", "Term", "TermResult", "symmetric_cross_entropy"),
         "parts.upkeep": ("MeanTeacher", "Outcome", "ResetEvery", "Upkeep"),
