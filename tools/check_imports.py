@@ -11,6 +11,7 @@ what lies below may still ask it for its version.
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -144,7 +145,8 @@ def _cycles(imports: list[Import]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "src"
+    source = Path(__file__).parent.parent / "src"
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(os.path.relpath(source))
     violations = check(root)
     print("\n".join(violations) or "Imports go one way.")
     raise SystemExit(bool(violations))

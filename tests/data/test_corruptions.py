@@ -225,7 +225,7 @@ def test_frost_folders_that_do_not_serve(tmp_path):
         ({"images": IMAGES[:, :2]}, "1 or 3"),
         ({"images": IMAGES[..., :8]}, "too small"),
         ({"images": IMAGES.int()}, "uint8, or float"),
-        ({"images": IMAGES.float()}, "divide by 255"),
+        ({"images": IMAGES.float()}, "Divide bytes by 255"),
         ({"images": IMAGES.float() / 255 - 0.5}, "before you normalise"),
         ({"images": torch.full((1, 3, 32, 32), torch.nan)}, r"\[0, 1\]"),
         ({"images": IMAGES.numpy()}, "torch tensor"),

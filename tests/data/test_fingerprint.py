@@ -9,7 +9,6 @@ from pools_for_tests import Counted
 
 from holdfast.data.fingerprint import fingerprint
 from holdfast.data.glyphs import Glyphs, benchmark
-from holdfast.data.images import Subset
 from holdfast.data.readers.arrays import read_npz
 from holdfast.data.readers.sets import open_data
 
@@ -110,7 +109,6 @@ def test_types_and_layouts_do_not_count(npz):
         for kind in (np.uint8, np.int32, ">i8"):
             assert fingerprint(Held(pixels, labels.astype(kind))) == expected
     assert fingerprint(Held(images, torch.from_numpy(labels))) == expected
-    assert fingerprint(Subset(read_npz(npz), range(40))) == expected
 
 
 def test_the_embedded_benchmark_is_itself_however_it_is_opened():

@@ -1,5 +1,4 @@
 import hashlib
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ import holdfast
 from holdfast.data import glyphs
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.glyphs import Glyphs
-from holdfast.data.glyphs import __main__ as command
-from holdfast.data.glyphs import train as training
 from holdfast.data.glyphs.compose import SPLITS, compose
 from holdfast.data.readers.clean import open_clean
 from holdfast.data.readers.sets import open_data
@@ -113,25 +110,6 @@ def test_the_source_loader_gives_the_train_split():
     images, labels = next(iter(glyphs.source_loader(100, batch=32)))
     assert torch.equal(images, glyphs.images("train", torch.arange(32)))
     assert torch.equal(labels, glyphs.labels("train", torch.arange(32)))
-
-
-def test_training_writes_what_the_model_reads(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "EPOCHS", 2)
-    monkeypatch.setattr(training, "BATCH", 64)
-    monkeypatch.setitem(glyphs.SIZES, "train", 640)
-    monkeypatch.setitem(glyphs.SIZES, "test", 100)
-    accuracy = training.train(tmp_path / "weights.safetensors")
-    monkeypatch.setattr(embedded, "WEIGHTS", tmp_path / "weights.safetensors")
-    assert training.accuracy(glyphs.model()) == accuracy > 0
-
-
-def test_training_leaves_what_ships_alone(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "train", lambda target: target.write_text("new") / 6)
-    monkeypatch.setattr(sys, "argv", ["glyphs", "train"])
-    command.main()
-    assert (tmp_path / "glyphs.safetensors").read_text() == "new"
-    assert "50.00%; weights in glyphs.safetensors" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from holdfast.data.images import Joined, Subset, as_bytes
+from holdfast.data.images import Joined, as_bytes
 from holdfast.data.readers.arrays import read_array, read_npz
+from holdfast.engine.checks import ROUNDING
 
 
 def some_images(count=7, side=16, seed=0):
@@ -74,7 +75,11 @@ def test_floats_outside_the_range_are_named(tmp_path, change, found):
 
 
 def test_rounding_is_not_outside_the_range():
-    assert as_bytes(torch.tensor([-1e-6, 1 + 1e-6])).tolist() == [0, 255]
+    """What an adapter takes for rounding, a data set does too."""
+    rounded = torch.tensor([-ROUNDING, 1 + ROUNDING]) * (1 - 1e-6)
+    assert as_bytes(rounded).tolist() == [0, 255]
+    with pytest.raises(ValueError, match="expected"):
+        as_bytes(torch.tensor([1 + 2 * ROUNDING]))
     assert as_bytes(torch.zeros(0, 3)).shape == (0, 3)
 
 
@@ -113,13 +118,15 @@ def test_places_are_checked(npz):
     assert len(list(found)) == 7  # iteration ends by the index error
 
 
-def test_parts_and_joins(npz):
-    found = read_npz(npz)
-    some = Subset(found, [4, 2])
-    both = Joined([some, found])
-    assert both.labels.tolist() == [1, 2, *found.labels]
-    assert torch.equal(both.images([1, 2, 8]), found.images([2, 0, 6]))
-    assert both[0][1] == 1
+def test_sets_are_joined_whether_they_hold_bytes_or_floats(npz, tmp_path):
+    of_bytes = read_npz(npz)
+    np.savez(tmp_path / "floats.npz", images=some_images(2, seed=1) / 255, labels=np.array([4, 2]))
+    of_floats = read_npz(tmp_path / "floats.npz")
+    both = Joined([of_floats, of_bytes])
+    assert both.labels.tolist() == [4, 2, *of_bytes.labels]
+    assert torch.equal(both.images([2, 8]), of_bytes.images([0, 6]))
+    assert torch.equal(both.images([1, 2]), torch.stack([of_floats.image(1), of_bytes.image(0)]))
+    assert both[0][1] == 4
 
 
 def cut(path, to):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.corrupt.corrupted import Corrupted
+from holdfast.data.corrupt.corrupted import Corrupted, Recipe
 from holdfast.data.corrupt.corruptions import corrupt
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import as_bytes
@@ -18,7 +18,9 @@ SOME = [3, 77, 12, 399, 0, 201]
 def test_a_domain_is_what_the_reader_makes_of_it():
     for name in ("gaussian_noise", "fog"):
         made = Made(CLEAN, seed=4)[name].images(SOME)
-        assert torch.equal(made, Corrupted(CLEAN, name, 5, table="cifar", seed=4).images(SOME))
+        assert torch.equal(
+            made, Corrupted(CLEAN, [(name, 5)], Recipe("cifar", seed=4)).images(SOME)
+        )
     assert Made(CLEAN)["original"] is CLEAN
 
 

@@ -114,7 +114,7 @@ class Sweep:
         import torch
 
         from holdfast.bench.sweep import read_sweep
-        from holdfast.recipes.compose import methods
+        from holdfast.recipes.registry import methods
 
         written = {} if self.file is None else read_sweep(self.file)
         names = ("method", "orders", "jobs")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.data.pools import Data, Pool
+from holdfast.data.pools import Data, Pool, PoolImages
 from holdfast.engine.network import logits_of, private_copy, without_autocast
 from holdfast.util.whole import whole
 
@@ -19,7 +18,7 @@ class Attacked:
     x ← x + stride · sign ∇ₓ CE(model(x), y), clipped to [x₀ − ε, x₀ + ε] and [0, 1], `steps` times
 
     from the image x₀ itself, with its true label y (projected gradient ascent, Madry et al. 2018).
-    `stride` is 2.5 ε / steps by itself, which reaches the edge of the ball. SoTTA (Gong et al.
+    The default of `stride`, 2.5 ε / steps, reaches the edge of the ball. SoTTA (Gong et al.
     2023) has 10 steps with ε = 0.1 on CIFAR, 1 with 0.2 on ImageNet, and strides of 1/255.
 
     A departure from SoTTA, which changes the intruders of each batch against the adapting model,
@@ -71,21 +70,13 @@ class Attacked:
             return changed.detach().to(image.device)
 
 
-class AttackedImages:
+class AttackedImages(PoolImages):
     """One domain of such a data set."""
 
     def __init__(self, pool: Pool, attack: Attacked):
-        self.pool = pool
+        super().__init__(pool)
         self.attack = attack
 
-    @property
-    def labels(self) -> Any:
-        return self.pool.labels
-
-    def __len__(self) -> int:
-        return len(self.pool)
-
-    def images(self, indices: Iterable[int]) -> Tensor:
-        labels = self.pool.labels
-        changed = [self.attack.change(self.pool.images([i]), int(labels[i])) for i in indices]
-        return torch.cat(changed)
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        change, pool = self.attack.change, self.pool
+        return torch.cat([change(pool.images([i]), int(self.labels[i])) for i in indices])

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.corrupt.corrupted import Corrupted
+from holdfast.data.corrupt.corrupted import Corrupted, Layer
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Array, Images, as_bytes
-from holdfast.data.pools import Layer, Pool
+from holdfast.data.pools import Pool
 from holdfast.data.readers.sets import DataSet, Domain
 
 # Larger images take longer to adapt to than to make, and much room to keep.

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from holdfast.engine.checks import ROUNDING
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -85,22 +87,6 @@ class Lazy:
         return {"_open": self._open, "_values": None}
 
 
-class Subset(Images):
-    """Some of the images, in a given order."""
-
-    def __init__(self, whole: Images, indices: Iterable[int]):
-        self.whole = whole
-        self.indices = np.fromiter(indices, np.int64)
-        self.labels = whole.labels[self.indices]
-        self.classes, self.names = whole.classes, whole.names
-
-    def raw(self, indices: Sequence[int]) -> Tensor:
-        return self.whole.raw(self.indices[indices].tolist())
-
-    def file_name(self, index: int) -> str | None:
-        return self.whole.file_name(int(self.indices[index]))
-
-
 class Joined(Images):
     """Several as one, one after the other."""
 
@@ -112,8 +98,8 @@ class Joined(Images):
 
     def raw(self, indices: Sequence[int]) -> Tensor:
         images = [part.raw([at]) for part, at in map(self._find, indices)]
-        alike = len({one.dtype for one in images}) == 1
-        return torch.cat(images if alike else [as_floats(one) for one in images])
+        alike = len({image.dtype for image in images}) == 1
+        return torch.cat(images if alike else [as_floats(image) for image in images])
 
     def file_name(self, index: int) -> str | None:
         part, index = self._find(index)
@@ -147,7 +133,7 @@ def check_range(images: Tensor, what: str | Path) -> None:
     """In [0, 1] but for rounding: what lies outside would be cut off, and nobody would know."""
     if images.numel():
         low, high = (float(value) for value in images.aminmax())
-        if not (low > -0.5 / 255 and high < 1 + 0.5 / 255):
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):
             raise ValueError(
                 f"{what}: found floats from {low:g} to {high:g}; expected [0, 1]. Divide bytes by "
                 "255, and leave normalisation to the model (holdfast.normalized)."

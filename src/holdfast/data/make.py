@@ -47,7 +47,7 @@ def make(
     """Write a corrupted copy of `clean` into the folder `out`, or go on with one.
 
     `layout` is "arrays" (CIFAR-C's; all five severities, and the clean images as `original.npy`) or
-    "folders" (ImageNet-C's, JPEG of quality 85); by itself, the one that `clean` comes in.
+    "folders" (ImageNet-C's, JPEG of quality 85); default: the one that `clean` comes in.
     """
     check_corruptions(corruptions)
     severities = [check_severity(severity) for severity in severities]

@@ -12,14 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.data.corrupt.corrupted import Recipe
+from holdfast.data.corrupt.corrupted import Corrupted, Layer, Recipe
 from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table
-from holdfast.data.images import Images, as_bytes, as_floats
+from holdfast.data.images import Images
 from holdfast.data.readers.layouts import CLEAN
 
 Indices = NDArray[np.int64]
-Layer = tuple[str, float]
-"""A corruption and its severity."""
 
 
 @runtime_checkable
@@ -54,6 +52,18 @@ def domain_name(layers: Sequence[Layer]) -> str:
     return "+".join(f"{name}@{severity:g}" for name, severity in layers) or CLEAN
 
 
+class PoolImages(Images):
+    """What any pool gives, as images."""
+
+    def __init__(self, pool: Pool):
+        self.pool = pool
+        self.labels = np.asarray(pool.labels)
+        self.classes = int(self.labels.max(initial=-1)) + 1
+
+    def raw(self, indices: Sequence[int]) -> Tensor:
+        return self.pool.images(indices)
+
+
 class Made:
     """Clean images, corrupted as a stream asks for them."""
 
@@ -77,42 +87,8 @@ class Made:
         for name, _ in layers:
             if name not in CORRUPTIONS:
                 raise KeyError(f"there is no corruption {name!r}")
-        return Layered(self.clean, layers, self.recipe)
-
-
-class Layered:
-    """Clean images with corruptions upon them.
-
-    The published severities are whole. One in between is a share of images: at 2.25, a quarter
-    have severity 3 and the others 2, always the same ones. So drift is smooth on average, and
-    every image is one that the published tables admit.
-    """
-
-    def __init__(self, clean: Pool, layers: Sequence[Layer], recipe: Recipe):
-        self.clean = clean
-        self.layers = tuple(layers)
-        self.recipe = recipe
-
-    @property
-    def labels(self) -> Any:
-        return self.clean.labels
-
-    def __len__(self) -> int:
-        return len(self.clean)
-
-    def images(self, indices: Iterable[int]) -> Tensor:
-        chosen = np.fromiter(indices, np.int64)
-        clean = self.clean.raw if isinstance(self.clean, Images) else self.clean.images
-        images = as_bytes(clean(chosen.tolist()))
-        # The golden ratio spreads the shares evenly over any run of indices.
-        spread = chosen * 0.6180339887498949 % 1
-        for name, severity in self.layers:
-            grades = np.floor(severity + spread).astype(int)
-            for grade in np.unique(grades[grades > 0]).tolist():
-                at = torch.from_numpy(np.flatnonzero(grades == grade))
-                some = chosen[at.numpy()].tolist()
-                images[at] = self.recipe.apply(images[at], name, grade, some)
-        return as_floats(images)
+        clean = self.clean if isinstance(self.clean, Images) else PoolImages(self.clean)
+        return Corrupted(clean, layers, self.recipe)
 
 
 class Uniform:

@@ -159,8 +159,8 @@ class FolderWriter:
         # A class without images has a folder too: labels are places in the list of folders.
         for name in self.corruptions:
             for severity in self.severities:
-                for each in self.names:
-                    (self.out / name / str(severity) / each).mkdir(parents=True, exist_ok=True)
+                for label in self.names:
+                    (self.out / name / str(severity) / label).mkdir(parents=True, exist_ok=True)
         shape = tuple(self.clean.image(0).shape)
         return [
             block

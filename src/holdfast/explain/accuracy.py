@@ -40,14 +40,14 @@ class Labelled:
 
     @classmethod
     def of(cls, images: Tensor, labels: Sequence[int] | Tensor) -> Labelled:
-        found = torch.as_tensor(labels)
-        if found.is_floating_point() or found.shape != images.shape[:1]:
+        numbers = torch.as_tensor(labels)
+        if numbers.is_floating_point() or numbers.shape != images.shape[:1]:
             raise ValueError(
-                f"labels are {len(images)} whole numbers, one for each image, not {found.dtype} of "
-                f"shape {tuple(found.shape)}."
+                f"labels are {len(images)} whole numbers, one for each image, not "
+                f"{numbers.dtype} of shape {tuple(numbers.shape)}."
             )
         some = spread(len(images), MOST)
-        return cls(images[some].detach().float().cpu(), found[some].long().cpu())
+        return cls(images[some].detach().float().cpu(), numbers[some].long().cpu())
 
 
 @torch.no_grad()
@@ -65,15 +65,15 @@ def check_accuracy(
                 "problem",
                 f"Labels go from {low} to {high}, and the model's classes from 0 to {classes - 1}.",
             )
-        changed = [_predict(network, labelled.images, one, advance)[0] for one in others]
+        changed = [_predict(network, labelled.images, other, advance)[0] for other in others]
     hits = own == labels
     best = max([own, *changed], key=lambda predicted: int((predicted == labels).sum()))
     mistake = find_mistake(labels, best, classes)
     if mistake is not None:
         return None, Finding("problem", mistake)
     rivals = [
-        _Rival(one, *_difference(hits, predicted == labels))
-        for one, predicted in zip(others, changed, strict=True)
+        _Rival(other, *_difference(hits, predicted == labels))
+        for other, predicted in zip(others, changed, strict=True)
     ]
     return _judge(hits, rivals) if rivals else None, None
 
@@ -100,16 +100,18 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
     said = f"{right:.1%} of {len(hits)} images are classified as labelled"
 
     def named(chosen: Sequence[_Rival]) -> str:
-        order = sorted(chosen, key=lambda one: -one.gain)
-        return ", ".join(f"{one.candidate.name} ({right + one.gain:.1%} here)" for one in order)
+        order = sorted(chosen, key=lambda rival: -rival.gain)
+        return ", ".join(
+            f"{rival.candidate.name} ({right + rival.gain:.1%} here)" for rival in order
+        )
 
-    if any(one.gain > TO_ACCUSE * one.error for one in rivals):
+    if any(rival.gain > TO_ACCUSE * rival.error for rival in rivals):
         # That which is surely better need not be the best: it may only differ on fewer images.
-        best = max(rivals, key=lambda one: one.gain)
+        best = max(rivals, key=lambda rival: rival.gain)
         return Finding(
             "problem", f"{best.candidate.advice} ({said}; then {right + best.gain:.1%}.)"
         )
-    open_ = [one for one in rivals if one.gain + SURE * one.error >= POINT]
+    open_ = [rival for rival in rivals if rival.gain + SURE * rival.error >= POINT]
     if open_:
         more = "Give more labelled images (on the command line, a higher --limit), or take"
         advice = f"{more if len(hits) < MOST else 'Take'} the values of the training."
@@ -126,11 +128,11 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
 def _predict(
     network: Network, images: Tensor, candidate: Candidate | None, advance: Advance
 ) -> tuple[Tensor, int]:
-    found, classes = [], 0
+    predicted, classes = [], 0
     for batch in torch.split(images, BATCH):
         shown = batch if candidate is None else candidate.change(batch)
         logits = network(network.prepare(shown))[1]
-        found.append(logits.argmax(1).cpu())
+        predicted.append(logits.argmax(1).cpu())
         classes = logits.shape[1]
         advance(len(batch))
-    return torch.cat(found), classes
+    return torch.cat(predicted), classes

@@ -90,7 +90,7 @@ def _replacement(model: nn.Module, mean: Values, std: Values) -> str:
     else:
         call = f"build(…, mean={written(mean)}, std={written(std)})"
     options = (
-        f"--{name} {','.join(f'{one:.4g}' for one in values)}"
+        f"--{name} {','.join(f'{value:.4g}' for value in values)}"
         for name, values in (("mean", mean), ("std", std))
     )
     return f"{call}, or {' '.join(options)} on the command line"

@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.recipes.base import Company, Method, Origin
-from holdfast.recipes.compose import Composition, compose, methods, parse
+from holdfast.recipes.base import CompositionContext, Method, Origin
+from holdfast.recipes.compose import Composition, compose, parse
+from holdfast.recipes.registry import methods
 from holdfast.util.settings import ByClasses, Value
 from holdfast.util.terminal import as_text, columns, facts
 from holdfast.util.words import enumerated
@@ -49,9 +50,8 @@ class Part:
 
     def __rich__(self) -> Group:
         table = columns("setting", "value", "from", "meaning", "takes")
-        for one in self.settings:
-            value = str(one.value).lower() if isinstance(one.value, bool) else str(one.value)
-            cells = (one.name, value, one.origin, one.meaning, one.takes)
+        for entry in self.settings:
+            cells = (entry.name, write(entry.value), entry.origin, entry.meaning, entry.takes)
             table.add_row(*map(Text, cells))
         equation = [Padding(Text(self.equation), (0, 0, 0, 4))] if self.equation else []
         return Group(
@@ -118,35 +118,46 @@ def card(
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         parts=tuple(
-            _part(resolved, one, company)
-            for resolved, one, company in zip(method.methods, written, method.company, strict=True)
+            _part(resolved, one, context)
+            for resolved, one, context in zip(method.methods, written, method.contexts, strict=True)
         ),
     )
 
 
-def _part(resolved: Method, written: Method, company: Company) -> Part:
-    origins = written.origins(company)
-    sentence, _, equation = (inspect.getdoc(type(resolved)) or "").partition("\n\n")
-    role = "host" if company.host is None else "plug-in"
+def _part(resolved: Method, written: Method, context: CompositionContext) -> Part:
+    origins = written.origins(context)
+    sentence, equation = describe(type(resolved))
+    role = "host" if context.host is None else "plug-in"
     return Part(
         name=resolved.name,
         role=role if resolved.standalone or role == "plug-in" else "plug-in, here its own host",
-        sentence=" ".join(sentence.split()),
+        sentence=sentence,
         equation=equation,
         paper=resolved.paper,
         note=resolved.note,
         settings=tuple(
             Entry(
-                one.name,
-                resolved.given.get(one.name, str(one.default)),
-                next((o for o, values in origins.items() if one.name in values), "default"),
-                one.meaning,
-                one.admits(),
+                setting.name,
+                resolved.given.get(setting.name, str(setting.default)),
+                next((o for o, values in origins.items() if setting.name in values), "default"),
+                setting.meaning,
+                setting.admits(),
             )
-            for one in resolved.settings()
-            if one.name in resolved.given or isinstance(one.default, ByClasses)
+            for setting in resolved.settings()
+            if setting.name in resolved.given or isinstance(setting.default, ByClasses)
         ),
     )
+
+
+def describe(kind: type) -> tuple[str, str]:
+    """The first sentence of a docstring, and what else there is to say."""
+    sentence, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
+    return " ".join(sentence.split()), rest
+
+
+def write(value: object) -> str:
+    """As a spec string has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _memory(method: Composition) -> str:
@@ -156,7 +167,7 @@ def _memory(method: Composition) -> str:
         "reset()"
     )
     most = backward if method.backwards[1] else "one forward"
-    return "; ".join([most, *(one.memory for one in method.methods if one.memory)])
+    return "; ".join([most, *(part.memory for part in method.methods if part.memory)])
 
 
 def _range(fewest_and_most: tuple[int, int]) -> str:
@@ -169,15 +180,15 @@ def methods_table() -> Table:
     headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
     table = columns(*headings)
     for name, method in methods().items():
-        one = card(name)
+        traits = card(name)
         cells = (
             name,
             method.kind(),
-            one.trains,
-            ", ".join(one.needs) or "nothing",
-            one.forwards,
-            one.backwards,
-            one.parts[0].sentence,
+            traits.trains,
+            ", ".join(traits.needs) or "nothing",
+            traits.forwards,
+            traits.backwards,
+            traits.parts[0].sentence,
         )
         table.add_row(*map(Text, cells))
     return table

@@ -21,7 +21,8 @@ from holdfast.explain.fit import Fit, try_method
 from holdfast.explain.inputs import check_inputs, describe
 from holdfast.models.normalization import Normalized
 from holdfast.parts.select import norm_layers
-from holdfast.recipes.compose import brief, compose, methods
+from holdfast.recipes.compose import brief, compose
+from holdfast.recipes.registry import methods
 from holdfast.source.source import Source
 from holdfast.util.cpu import untuned
 
@@ -56,7 +57,7 @@ class Diagnosis:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong whatever the method."""
-        return tuple(one.text for one in self.findings if one.level == "problem")
+        return tuple(finding.text for finding in self.findings if finding.level == "problem")
 
     def __str__(self) -> str:
         return "\n\n".join(f"{title}\n{_aligned(rows)}" for title, rows in self._sections().items())
@@ -89,7 +90,7 @@ class Diagnosis:
                 ("normalisation", self.normalization or "no holdfast.normalized in the model"),
                 ("runs as", f"{self.dtype} on {self.device}, {self.memory_format}"),
             ],
-            "Model and images": [(MARKS[one.level], one.text) for one in self.findings],
+            "Model and images": [(MARKS[finding.level], finding.text) for finding in self.findings],
             f"Methods, at a batch size of {self.batch_size}": [
                 (MARKS[fit.level], name, "; ".join(fit.remarks) or "fits")
                 for name, fit in self.methods.items()
@@ -202,7 +203,7 @@ def doctor(
         head_type=type(network.head).__name__ if headed else None,
         feature_size=network.feature_size if headed else None,
         classes=network.head_rows if headed else None,
-        norm_layers=Counter(type(one).__name__ for one in norm_layers(network.model).values()),
+        norm_layers=Counter(type(layer).__name__ for layer in norm_layers(network.model).values()),
         normalization=", then ".join(map(describe, find_wrappers(network.model))) or None,
         device=str(network.device),
         dtype=_name(network.dtype),
@@ -228,13 +229,13 @@ def _sample(network: Network, images: Tensor) -> Tensor:
 def _suggest_head(network: Network, images: Tensor) -> str:
     """Which layer gives the logits, where it is not the one that was taken."""
     prepared = network.prepare(images)
-    found = layers_that_give_logits(network.model, prepared, network(prepared)[1])
-    if network.head_name in found:
+    layers = layers_that_give_logits(network.model, prepared, network(prepared)[1])
+    if network.head_name in layers:
         return ""
-    if not found:
+    if not layers:
         return "Here no layer's output is the logits: what needs features does not fit this model."
-    name = next(iter(found))
-    return f"Here that is {name!r}, a {type(found[name]).__name__}: pass head={name!r}."
+    name = next(iter(layers))
+    return f"Here that is {name!r}, a {type(layers[name]).__name__}: pass head={name!r}."
 
 
 def _check_outputs(logits: Tensor) -> list[Finding]:

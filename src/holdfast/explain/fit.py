@@ -42,8 +42,8 @@ class _Wanted(Exception):  # noqa: N818 (a signal, not an error)
     """A method asks the source for what has to be made first."""
 
 
-class _Held(Source):
-    """A source that gives what it holds and makes nothing, which may take long."""
+class _KnownSource(Source):
+    """A source that gives what it has and makes nothing more, which may take long."""
 
     def _pass(self, loader: Iterable[Any] | None, what: str, *, again: bool = False) -> NoReturn:
         super()._pass(loader, what, again=again)
@@ -95,8 +95,7 @@ def advise(
 
 def _by_batch(method: Composition, model: nn.Module) -> bool:
     """Whether it normalises by statistics of the batch at hand."""
-    statistics = method.host.selection().statistics
-    return statistics in ("batch", "running") and bool(batch_norms(model))
+    return method.host.selection().statistics.by_batch and bool(batch_norms(model))
 
 
 def _run(
@@ -108,7 +107,7 @@ def _run(
 ) -> None:
     low, high = (0.0, 1.0) if images is None else (b.item() for b in images.aminmax())
     options = Options(head=head, input_range=(min(low, 0.0), max(high, 1.0)))
-    adapter = Adapter(model, method, _held(source, model, head), options)
+    adapter = Adapter(model, method, _without_making(source, model, head), options)
     if images is None or len(images) < 2:
         return
     with warnings.catch_warnings():
@@ -118,10 +117,10 @@ def _run(
         raise ValueError(adapter.last.refused)
 
 
-def _held(source: Source | None, model: nn.Module, head: str | None) -> Source:
+def _without_making(source: Source | None, model: nn.Module, head: str | None) -> Source:
     if source is None:
-        return _Held(fingerprint(model), {}, head=find_head(model, head), loader=())
-    held = _Held(
+        return _KnownSource(fingerprint(model), {}, head=find_head(model, head), loader=())
+    known = _KnownSource(
         source.model_hash,
         source.tensors,
         head=source.head,
@@ -131,5 +130,5 @@ def _held(source: Source | None, model: nn.Module, head: str | None) -> Source:
         fisher=source._fisher,
         input_range=source.input_range,
     )
-    held._spent = list(source._spent)
-    return held
+    known._spent = list(source._spent)
+    return known

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
-from zipfile import BadZipFile
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.data.images import Array, as_floats, as_tensor
+from holdfast.data.readers.arrays import has_array, read_array
 from holdfast.data.readers.folders import (
     ENDINGS,
     pixels_of,
@@ -75,9 +76,9 @@ def _read_folder(folder: Path, limit: int, size: int | None) -> Sample:
             "of them for each class."
         )
     if not files:
-        found = read_folder(folder, size=None)
-        files = [found.root / found.file_name(index) for index in range(len(found))]
-        labels, classes = torch.from_numpy(found.labels), found.classes
+        sorted_ = read_folder(folder, size=None)
+        files = [folder / sorted_.file_name(index) for index in range(len(sorted_))]
+        labels, classes = torch.from_numpy(sorted_.labels), sorted_.classes
     some = spread(len(files), limit)
     pictures = [read_picture(files[index]) for index in some]
     if size is None and len({picture.size for picture in pictures}) > 1:
@@ -89,17 +90,11 @@ def _read_folder(folder: Path, limit: int, size: int | None) -> Sample:
 
 
 def _read_file(path: Path, limit: int) -> Sample:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError, BadZipFile):
-        raise ValueError(f"{path} is not an .npz or .npy file of numbers.") from None
+    in_archive = is_zipfile(path)
+    array = read_array(path, "images" if in_archive else None)
     labels: Array | None = None
-    if isinstance(array, np.lib.npyio.NpzFile):
-        with array as arrays:
-            if "images" not in arrays:
-                raise ValueError(f"{path} has no array 'images'; it has {listed(arrays.files)}.")
-            array = arrays["images"]
-            labels = arrays.get("labels")
+    if in_archive and has_array(path, "labels"):
+        labels = read_array(path, "labels")
     if array.ndim < 2 or (array.dtype != np.uint8 and array.dtype.kind != "f"):
         raise ValueError(
             f"{path} holds {array.dtype} of shape {array.shape}; expected images, uint8 or float, "

@@ -52,24 +52,26 @@ def check_inputs(
 ) -> list[Finding]:
     """What can be said of the images' range and normalisation, and of their labels."""
     wrappers = find_wrappers(network.model)
-    found = [] if images is None else [_check_range(network, images, wrapped=bool(wrappers))]
+    findings = [] if images is None else [_check_range(network, images, wrapped=bool(wrappers))]
     if any(find_wrappers(wrapper.model) for wrapper in wrappers):
-        return [*found, Finding("problem", TWICE_INSIDE)]
+        return [*findings, Finding("problem", TWICE_INSIDE)]
     if images is None:
         return [_unchecked("no images were given")]
     judged = None
-    if labelled is not None and found[0].level == "good":
+    if labelled is not None and findings[0].level == "good":
         judged, mistake = check_accuracy(network, labelled, list(candidates(network.model, images)))
-        found += [] if mistake is None else [mistake]
+        findings += [] if mistake is None else [mistake]
         if judged is not None and judged.level != "note":
-            return [*found, judged]
+            return [*findings, judged]
     by_statistics = _check_statistics(network, images, wrapped=bool(wrappers))
     # Where accuracy leaves it open, statistics may rule all others out.
-    return [*found, by_statistics if judged is None or by_statistics.level == "good" else judged]
+    return [*findings, by_statistics if judged is None or by_statistics.level == "good" else judged]
 
 
 def _check_statistics(network: Network, images: Tensor, *, wrapped: bool) -> Finding:
-    layers = [one for one in batch_norms(network.model).values() if one.running_mean is not None]
+    layers = [
+        layer for layer in batch_norms(network.model).values() if layer.running_mean is not None
+    ]
     reached = _reach(network, layers, images)
     if reached is not None:
         return _compare(network, reached[0], images)
@@ -98,7 +100,7 @@ def _check_range(network: Network, images: Tensor, *, wrapped: bool) -> Finding:
 
 def _compare(network: Network, layer: _BatchNorm, images: Tensor) -> Finding:
     """Do the images fit the first batch norm layer as given, or far better in another form?"""
-    name = next(name for name, one in batch_norms(network.model).items() if one is layer)
+    name = next(name for name, other in batch_norms(network.model).items() if other is layer)
     if layer.running_mean is not None and not bool(layer.running_mean.any()):
         return _unchecked(f"{name} has the running statistics of a fresh layer")
     distance, negative = _distance(network, layer, images), goes_negative(images)
@@ -108,8 +110,8 @@ def _compare(network: Network, layer: _BatchNorm, images: Tensor) -> Finding:
     if not negative and float(images.max()) > 2:
         then = _compare(network, layer, images / 255)
         return replace(then, text=f"Once divided by 255: {then.text[0].lower()}{then.text[1:]}")
-    tried = {one.name: _distance(network, layer, one.change(images)) for one in others}
-    best = min(others, key=lambda one: tried[one.name], default=None)
+    tried = {other.name: _distance(network, layer, other.change(images)) for other in others}
+    best = min(others, key=lambda other: tried[other.name], default=None)
     if best is not None and FAR_BETTER * tried[best.name] < distance:
         near = [n for n, there in tried.items() if there <= CLOSE and n != best.name]
         also = f" {enumerated(near)} would fit as well." if near and not negative else ""
@@ -139,13 +141,13 @@ def _tell_apart(
     # Of fewer images, one is more than may differ.
     few = len(images) * SAME < 1
     rivals = []
-    for one in others:
-        changed = one.change(images)
+    for other in others:
+        changed = other.change(images)
         if torch.allclose(changed, images, atol=1e-4) or _distance(network, layer, changed) > CLOSE:
             continue
         share = float((_labels(network, changed) != own).double().mean())
         if few or share > SAME:
-            rivals.append(f"{one.name} ({share:.0%} of predictions change)")
+            rivals.append(f"{other.name} ({share:.0%} of predictions change)")
     if not rivals:
         return Finding(
             "good", f"{fit}, as no other usual way does: they are normalised as in training."
@@ -183,10 +185,10 @@ def _reach(
     network: Network, layers: list[_BatchNorm], images: Tensor
 ) -> tuple[_BatchNorm, Tensor] | None:
     """Which of the layers runs first, and its input."""
-    found: list[tuple[_BatchNorm, Tensor]] = []
+    reached: list[tuple[_BatchNorm, Tensor]] = []
 
     def stop(layer: Any, inputs: tuple[Tensor, ...]) -> None:
-        found.append((layer, inputs[0]))
+        reached.append((layer, inputs[0]))
         raise _Reached
 
     hooks = [layer.register_forward_pre_hook(stop) for layer in layers]
@@ -197,4 +199,4 @@ def _reach(
     finally:
         for hook in hooks:
             hook.remove()
-    return found[0] if found else None
+    return reached[0] if reached else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from dataclasses import dataclass
 
@@ -13,8 +12,8 @@ from rich.text import Text
 from holdfast.data.streams import Continual, Stream, kinds
 from holdfast.data.streams import parse as parse_stream
 from holdfast.data.streams.papers import PAPERS
-from holdfast.explain.card import Card, card
-from holdfast.recipes.compose import methods
+from holdfast.explain.card import Card, card, describe, write
+from holdfast.recipes.registry import methods
 from holdfast.util.terminal import as_text, columns, facts
 from holdfast.util.words import listed, nearest
 
@@ -30,17 +29,17 @@ class StreamCard:
 
     def __rich__(self) -> Group:
         table = columns("setting", "value", "from", "meaning", "takes", "source")
-        for one in self.stream.settings():
-            value = getattr(self.stream, one.name)
-            origin = "written" if one.name in self.stream.given else "default"
-            cells = (one.name, _write(value), origin, one.meaning, one.admits(), one.source)
+        for setting in self.stream.settings():
+            name, value = setting.name, write(getattr(self.stream, setting.name))
+            origin = "written" if name in self.stream.given else "default"
+            cells = (name, value, origin, setting.meaning, setting.admits(), setting.source)
             table.add_row(*map(Text, cells))
         domains: tuple[str, ...] = getattr(self.stream, "domains", tuple)()
-        sentence, details = _describe(type(self.stream))
+        sentence, details = describe(type(self.stream))
         return Group(
             Text.assemble((self.stream.name, "bold"), ", a stream"),
             Text(sentence),
-            *([Text(f"\n{details}\n")] if details else []),
+            *([Text(f"\n{' '.join(details.split())}\n")] if details else []),
             table,
             facts({"after": self.stream.after, "domains": ", ".join(domains)}),
             Text("\nSources", "bold"),
@@ -50,32 +49,23 @@ class StreamCard:
     @property
     def papers(self) -> dict[str, str]:
         """What the card cites, by the names that it uses."""
-        cited = " ".join([self.stream.after, *(one.source for one in self.stream.settings())])
-        found = {
+        sources = (setting.source for setting in self.stream.settings())
+        cited = " ".join([self.stream.after, *sources])
+        papers = {
             name: text for name, text in PAPERS.items() if re.search(rf"\b{re.escape(name)}", cited)
         }
-        return found | {"holdfast": "a choice of this library's own"}
-
-
-def _describe(kind: type[Stream]) -> tuple[str, str]:
-    """A sentence, and what else there is to say."""
-    sentence, _, details = (inspect.getdoc(kind) or "").partition("\n\n")
-    return " ".join(sentence.split()), " ".join(details.split())
-
-
-def _write(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+        return papers | {"holdfast": "a choice of this library's own"}
 
 
 def streams_table() -> Table:
     """One row a kind of stream; its own settings are those that continual has not, or has at other
     values."""
     table = columns("stream", "after", "what it shows", "settings of its own")
-    usual = {one.name: one.default for one in Continual.settings()}
+    usual = {setting.name: setting.default for setting in Continual.settings()}
     for name, kind in kinds().items():
-        own = [one for one in kind.settings() if usual.get(one.name) != one.default]
-        written = ", ".join(f"{one.name}={_write(one.default)}" for one in own)
-        table.add_row(*map(Text, (name, kind.after, _describe(kind)[0], written)))
+        own = {s.name: s.default for s in kind.settings() if usual.get(s.name) != s.default}
+        written = ", ".join(f"{setting}={write(value)}" for setting, value in own.items())
+        table.add_row(*map(Text, (name, kind.after, describe(kind)[0], written)))
     return table
 
 

@@ -42,14 +42,14 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    found = _read(path)
+    contents = _read(path)
     for key in ("state_dict", "model_state_dict", "model"):
-        if isinstance(found.get(key), Mapping):
-            found = dict(found[key])
+        if isinstance(contents.get(key), Mapping):
+            contents = dict(contents[key])
             break
-    tensors = {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+    tensors = {str(key): value for key, value in contents.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise ValueError(f"{path} holds no weights; it has {listed(found) or 'nothing'}.")
+        raise ValueError(f"{path} holds no weights; it has {listed(contents) or 'nothing'}.")
     for prefix in (*PREFIXES, *PREFIXES):
         tensors = {key.removeprefix(prefix): value for key, value in tensors.items()}
     for old, new in RENAMED.items():
@@ -106,7 +106,7 @@ def _read(path: Path) -> dict[Any, Any]:
         # A safetensors file starts with the length of its header, which is JSON.
         if path.suffix == ".safetensors" or start[8:9] == b"{":
             return dict(load_file(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        contents = torch.load(path, map_location="cpu", weights_only=True)
     except (SafetensorError, EOFError, OSError, RuntimeError) as error:
         raise ValueError(f"{path} is not a checkpoint, or is cut short: {error}") from None
     except pickle.UnpicklingError as error:
@@ -114,6 +114,6 @@ def _read(path: Path) -> dict[Any, Any]:
             f"{path} is not a checkpoint of plain weights: {str(error).splitlines()[0]} Nothing in "
             "it was run. If you trust it, load it yourself and save its state_dict alone."
         ) from None
-    if not isinstance(found, Mapping):
-        raise ValueError(f"{path} holds {type(found).__name__}; expected weights by name.")
-    return dict(found)
+    if not isinstance(contents, Mapping):
+        raise ValueError(f"{path} holds {type(contents).__name__}; expected weights by name.")
+    return dict(contents)

@@ -119,17 +119,17 @@ def _from_code(place: str) -> nn.Module:
         raise ValueError(f"--model is {FORMS}; not {place!r}.{close}")
     module = import_code(where)
     try:
-        found = operator.attrgetter(name)(module)
+        model = operator.attrgetter(name)(module)
     except AttributeError:
-        names = [each for each in vars(module) if not each.startswith("_")]
+        names = [attribute for attribute in vars(module) if not attribute.startswith("_")]
         raise ValueError(
             f"{where} has no {name!r}.{nearest(name, names)} It has {listed(names) or 'nothing'}."
         ) from None
-    if not isinstance(found, nn.Module) and callable(found):
+    if not isinstance(model, nn.Module) and callable(model):
         try:
-            found = found()
+            model = model()
         except Exception as error:
             raise ValueError(f"{place}() failed: {type(error).__name__}: {error}") from error
-    if not isinstance(found, nn.Module):
-        raise ValueError(f"{place} gives {type(found).__name__}, not a torch.nn.Module.")
-    return found
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"{place} gives {type(model).__name__}, not a torch.nn.Module.")
+    return model

@@ -10,7 +10,7 @@ from holdfast.models.normalization import Normalized, normalized
 from holdfast.models.resnet_cifar import ResNetCifar
 
 CLASSES = 50
-# How they came about: holdfast.data.glyphs.train.
+# How they came about: tools/train_glyphs.py.
 WEIGHTS = Path(__file__).with_name("glyphs.safetensors")
 
 

@@ -142,15 +142,15 @@ def _of_processor(like: object) -> Normalization:
 
 
 def _get(what: object, name: str, default: Any = None) -> Any:
-    found = what.get(name) if isinstance(what, Mapping) else getattr(what, name, None)
-    return default if found is None else found
+    value = what.get(name) if isinstance(what, Mapping) else getattr(what, name, None)
+    return default if value is None else value
 
 
-def _values(found: Any) -> Values:
+def _values(values: Any) -> Values:
     """Numbers, or nothing: a tensor has methods that are called mean and std."""
-    if isinstance(found, Tensor):
-        found = found.flatten().tolist()
-    numbers = [found] if isinstance(found, int | float) else found
+    if isinstance(values, Tensor):
+        values = values.flatten().tolist()
+    numbers = [values] if isinstance(values, int | float) else values
     if not isinstance(numbers, Iterable) or isinstance(numbers, str):
         return ()
     return tuple(float(number) for number in numbers)
@@ -183,4 +183,4 @@ def parse_normalization(mean: str | None, std: str | None) -> Normalization | No
 def written(values: Tensor | Sequence[float]) -> str:
     """As Python writes a tuple, to four digits."""
     numbers = values.flatten().tolist() if isinstance(values, Tensor) else values
-    return f"({', '.join(f'{one:.4g}' for one in numbers)}{',' if len(numbers) == 1 else ''})"
+    return f"({', '.join(f'{number:.4g}' for number in numbers)}{',' if len(numbers) == 1 else ''})"

@@ -5,6 +5,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 
+def shortcut(inner: int, outer: int, stride: int) -> nn.Module:
+    """The way around a block: as it is, or brought to the block's shape."""
+    if stride == 1 and inner == outer:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer))
+
+
 class BasicBlock(nn.Module):
     def __init__(self, inner: int, outer: int, stride: int):
         super().__init__()
@@ -12,11 +19,7 @@ class BasicBlock(nn.Module):
         self.bn1 = nn.BatchNorm2d(outer)
         self.conv2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(outer)
-        self.downsample: nn.Module = nn.Identity()
-        if stride != 1 or inner != outer:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer)
-            )
+        self.downsample = shortcut(inner, outer, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.bn1(self.conv1(x)).relu()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from holdfast.models.resnet_cifar import shortcut
+
 EXPANSION = 4
 
 
@@ -19,11 +21,7 @@ class Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, outer, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outer)
-        self.downsample: nn.Module = nn.Identity()
-        if stride != 1 or inner != outer:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer)
-            )
+        self.downsample = shortcut(inner, outer, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.bn1(self.conv1(x)).relu()

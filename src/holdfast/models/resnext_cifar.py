@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from holdfast.models.resnet_cifar import shortcut
+
 GROUPS = 4
 
 
@@ -16,11 +18,7 @@ class Bottleneck(nn.Module):
         self.bn = nn.BatchNorm2d(width)
         self.conv_expand = nn.Conv2d(width, outer, 1, bias=False)
         self.bn_expand = nn.BatchNorm2d(outer)
-        self.downsample: nn.Module = nn.Identity()
-        if inner != outer:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inner, outer, 1, stride, bias=False), nn.BatchNorm2d(outer)
-            )
+        self.downsample = shortcut(inner, outer, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.bn_reduce(self.conv_reduce(x)).relu()

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED
-from holdfast.bench.options import FACTS as FACTS
 from holdfast.bench.sweep import CHOSEN
 from holdfast.results.acting import IDLE, steps_taken
 from holdfast.results.numbers import Number

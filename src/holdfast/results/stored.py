@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 
 from holdfast.bench.manifest import Manifest, Metrics
-from holdfast.bench.manifest import SettingValue as SettingValue
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED, Seen
@@ -271,12 +270,12 @@ def read_analysis(folder: RunFolder) -> pl.DataFrame | None:
 def read_run(manifest: Manifest) -> Run:
     """The run that a manifest is of, without running any code that it names: methods of one's own
     have to be loaded before."""
+    method, tags = manifest.run["method"], manifest.run.get("tags", ())
     options = {name: value for name, value in manifest.run.items() if name in OPTIONS}
     run = object.__new__(Run)
     find = partial(find_loaded, hashes=manifest.hashes)
-    method = manifest.run["method"]
     vars(run)["methods"] = parse(method, find)
-    Run.__init__(run, method, tags=manifest.tags, **nested(options))
+    Run.__init__(run, method, tags=tuple(tags), **nested(options))
     return run
 
 

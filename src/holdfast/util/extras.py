@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+_BENCH = ("PIL", "filelock", "msgspec", "polars", "pooch", "rich", "tomli", "tyro")
+
 # The extra that brings a package, by the name it is imported under.
 EXTRAS = {
     "kornia": "augment",
-    **dict.fromkeys(("PIL", "filelock", "polars", "pooch", "rich", "tomli", "tyro"), "bench"),
+    **dict.fromkeys(_BENCH, "bench"),
     **dict.fromkeys(("altair", "jinja2", "vl_convert"), "report"),
     "ray": "ray",
 }

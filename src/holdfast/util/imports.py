@@ -35,11 +35,13 @@ def is_file(module: str) -> bool:
 def file_hash(module: str) -> str | None:
     """SHA-256 of a module's file, as it was when it was first asked for: what is edited while a
     process goes on is not what runs in it. None where there is no file, as at a prompt."""
-    found = sys.modules.get(module)
+    imported = sys.modules.get(module)
     if is_file(module):
-        return str(vars(found)["__sha256__"])
+        return str(vars(imported)["__sha256__"])
     try:
-        return hashlib.sha256(Path(str(getattr(found, "__file__", None))).read_bytes()).hexdigest()
+        return hashlib.sha256(
+            Path(str(getattr(imported, "__file__", None))).read_bytes()
+        ).hexdigest()
     except OSError:
         return None
 

@@ -14,6 +14,7 @@ from holdfast.data.corrupt.frost import textures
 from holdfast.data.corrupt.tables import CORRUPTIONS as CORRUPTIONS
 from holdfast.data.corrupt.tables import TABLES
 from holdfast.data.corrupt.tables import Table as Table
+from holdfast.data.images import check_range
 from holdfast.util.whole import whole
 from holdfast.util.words import listed, nearest
 
@@ -44,12 +45,12 @@ def corrupt(
     """Corrupted copies of `images` (batch, 1 or 3, height, width; uint8, or float in [0, 1]).
 
     What an image becomes depends on itself, `seed`, the corruption, the severity and its entry in
-    `indices` (0, 1, … if left out), never on the batch around it. `table` says whose figures to
+    `indices` (0, 1, … if left out), never on the batch around it. `table` says whose parameters to
     take: CIFAR-C's, meant for 32×32, or ImageNet-C's, meant for 224×224. `frost` is a folder with
     the benchmark's photographs of ice; without it holdfast's own drawings serve.
     """
     severity, seed = whole(severity, "severity", 1, 5), whole(seed, "seed")
-    rows = _figures(corruption, severity, table)
+    parameters = _parameters(corruption, severity, table)
     _check_images(images)
     places = _places(indices, len(images))
     extra = {"textures": textures(frost)} if corruption == "frost" else {}
@@ -61,7 +62,7 @@ def corrupt(
         for start in range(0, len(images), group):
             part = slice(start, start + group)
             dice = Dice(seed, corruption, severity, places[part])
-            made = _MAKERS[corruption](read(images[part]), dice, *rows, **extra)
+            made = _MAKERS[corruption](read(images[part]), dice, *parameters, **extra)
             out[part] = write(made, images.dtype)
     return out
 
@@ -86,7 +87,7 @@ def _from_float(images: Tensor, dtype: torch.dtype) -> Tensor:
     return images.mul(255).add_(1e-3).clamp_(0, 255).byte()
 
 
-def _figures(corruption: str, severity: int, table: str) -> tuple[float, ...]:
+def _parameters(corruption: str, severity: int, table: str) -> tuple[float, ...]:
     if table not in TABLES:
         raise ValueError(f"table={table!r} is not one of {listed(TABLES)}.{nearest(table, TABLES)}")
     if corruption not in CORRUPTIONS:
@@ -111,27 +112,20 @@ def _check_images(images: Tensor) -> None:
             f"images of {shape[2]}×{shape[3]} are too small to corrupt: each side needs "
             f"{_LEAST_SIDE} pixels or more."
         )
-    if images.dtype == torch.uint8:
-        return
-    if not images.is_floating_point():
+    if images.is_floating_point():
+        check_range(images, "The images")
+    elif images.dtype != torch.uint8:
         raise ValueError(f"images have to be uint8, or float in [0, 1], not {images.dtype}.")
-    if images.numel():
-        low, high = (float(value) for value in images.aminmax())
-        if not (low >= 0 and high <= 1):
-            raise ValueError(
-                f"float images have to lie in [0, 1], and these lie in [{low:g}, {high:g}]: divide "
-                f"by 255, or corrupt before you normalise."
-            )
 
 
 def _places(indices: Tensor | Sequence[int] | None, count: int) -> list[int]:
     if indices is None:
         return list(range(count))
-    found = torch.as_tensor(indices) if len(indices) else torch.empty(0, dtype=torch.int64)
-    if found.is_floating_point() or found.dtype == torch.bool or found.shape != (count,):
+    numbers = torch.as_tensor(indices) if len(indices) else torch.empty(0, dtype=torch.int64)
+    if numbers.is_floating_point() or numbers.dtype == torch.bool or numbers.shape != (count,):
         raise ValueError(
             f"indices have to be {count} whole numbers, one for each image, not "
-            f"{found.dtype} of shape {tuple(found.shape)}."
+            f"{numbers.dtype} of shape {tuple(numbers.shape)}."
         )
-    places: list[int] = found.tolist()
+    places: list[int] = numbers.tolist()
     return places

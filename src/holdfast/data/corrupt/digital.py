@@ -23,7 +23,7 @@ def contrast(images: Tensor, dice: Dice, factor: float) -> Tensor:
 def elastic_transform(
     images: Tensor, dice: Dice, strength: float, smooth: float, skew: float
 ) -> Tensor:
-    """A random affine map, then a smooth random displacement. Figures are parts of the side."""
+    """A random affine map, then a smooth random displacement. Lengths are parts of the side."""
     height, width = images.shape[-2:]
     side = min(height, width)
     corners = dice.uniform(3, 2).double() * (skew * side)
@@ -95,7 +95,8 @@ def _by_pillow(images: Tensor, change: Callable[[Image.Image], Image.Image]) -> 
     """Pillow's own result, one picture at a time, and on the CPU whatever the device."""
     pictures = images.permute(0, 2, 3, 1).contiguous().cpu().numpy()
     out = np.empty_like(pictures)
-    one = slice(None) if images.shape[1] == 3 else 0  # pillow's gray pictures have no channel axis
-    for picture, place in zip(pictures[..., one], out[..., one], strict=True):
+    # Pillow's gray pictures have no channel axis.
+    channels = slice(None) if images.shape[1] == 3 else 0
+    for picture, place in zip(pictures[..., channels], out[..., channels], strict=True):
         place[:] = change(Image.fromarray(picture))
     return torch.from_numpy(out).permute(0, 3, 1, 2).to(images.device)

@@ -55,19 +55,19 @@ def _files(folder: Path) -> list[Path]:
             f"frost={str(folder)!r} is not a folder: give the one that holds the benchmark's "
             f"frost1.png … frost5.jpg, or leave frost out for holdfast's own drawings."
         )
-    found = [
+    paths = [
         path
         for name in ORIGINALS
         for path in sorted(folder.glob(f"{name}.*"))
         if path.suffix.lower() in (".png", ".jpg", ".jpeg")
     ]
-    missing = [name for name in ORIGINALS if name not in {path.stem for path in found}]
+    missing = [name for name in ORIGINALS if name not in {path.stem for path in paths}]
     if missing:
         raise ValueError(
             f"frost={str(folder)!r} has no {missing[0]}.png or {missing[0]}.jpg: all of frost1 … "
             f"frost5 are needed. Leave frost out for holdfast's own drawings."
         )
-    return found
+    return paths
 
 
 def _read(path: Path) -> Tensor:

@@ -1,4 +1,4 @@
-"""The figures of each corruption, severity 1 to 5, as published for two benchmarks."""
+"""The parameters of each corruption, severity 1 to 5, as published for two benchmarks."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Literal
 Table = Literal["cifar", "imagenet"]
 SEVERITIES = (1, 2, 3, 4, 5)
 
-Figures = tuple[float, ...]
+Parameters = tuple[float, ...]
 
 
-def _each(*values: float) -> tuple[Figures, ...]:
+def _each(*values: float) -> tuple[Parameters, ...]:
     return tuple((value,) for value in values)
 
 
-def _with(last: float, *rows: Figures) -> tuple[Figures, ...]:
+def _with(last: float, *rows: Parameters) -> tuple[Parameters, ...]:
     return tuple((*row, last) for row in rows)
 
 
-def _times(unit: float, *rows: Figures) -> tuple[Figures, ...]:
+def _times(unit: float, *rows: Parameters) -> tuple[Parameters, ...]:
     return tuple(tuple(value * unit for value in row) for row in rows)
 
 
 # The order is the benchmark's, and that of continual streams. Below each line what it lists.
-CIFAR: Mapping[str, tuple[Figures, ...]] = {
+CIFAR: Mapping[str, tuple[Parameters, ...]] = {
     "gaussian_noise": _each(0.04, 0.06, 0.08, 0.09, 0.10),  # sigma
     "shot_noise": _each(500, 250, 100, 75, 50),  # photons at white
     "impulse_noise": _each(0.01, 0.02, 0.03, 0.05, 0.07),  # share of values
@@ -60,7 +60,7 @@ CIFAR: Mapping[str, tuple[Figures, ...]] = {
     "jpeg_compression": _each(80, 65, 58, 50, 40),  # quality
 }
 
-IMAGENET: Mapping[str, tuple[Figures, ...]] = {
+IMAGENET: Mapping[str, tuple[Parameters, ...]] = {
     "gaussian_noise": _each(0.08, 0.12, 0.18, 0.26, 0.38),
     "shot_noise": _each(60, 25, 12, 5, 3),
     "impulse_noise": _each(0.03, 0.06, 0.09, 0.17, 0.27),
@@ -93,4 +93,4 @@ IMAGENET: Mapping[str, tuple[Figures, ...]] = {
 }
 
 CORRUPTIONS: tuple[str, ...] = tuple(CIFAR)
-TABLES: Mapping[str, Mapping[str, tuple[Figures, ...]]] = {"cifar": CIFAR, "imagenet": IMAGENET}
+TABLES: Mapping[str, Mapping[str, tuple[Parameters, ...]]] = {"cifar": CIFAR, "imagenet": IMAGENET}

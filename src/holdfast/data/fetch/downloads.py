@@ -56,7 +56,7 @@ def fetch(name: str, remote: Remote, root: Path, mirrors: Sequence[str] = ()) ->
     while addresses:
         address, was_part = addresses.pop(0), part.exists()
         try:
-            found = pooch.retrieve(
+            path = pooch.retrieve(
                 address,
                 f"md5:{remote.md5}",
                 fname=remote.name,
@@ -64,7 +64,7 @@ def fetch(name: str, remote: Remote, root: Path, mirrors: Sequence[str] = ()) ->
                 downloader=Transfer(part, ROOM if remote.is_archive else 1.0),
             )
             part.unlink(missing_ok=True)
-            return Path(found)
+            return Path(path)
         except NoSpaceError:
             raise
         except urllib.error.HTTPError as error:
@@ -108,13 +108,13 @@ def unpack(remote: Remote, path: Path, root: Path) -> None:
 
 def _move(aside: Path, name: str, place: Path, archive: Path) -> None:
     """Some archives hold their folders inside another one."""
-    found = [folder for folder in (aside / name, *aside.glob(f"*/{name}")) if folder.exists()]
-    if not found:
+    folders = [folder for folder in (aside / name, *aside.glob(f"*/{name}")) if folder.exists()]
+    if not folders:
         inside = sorted(path.name for path in aside.iterdir())
         raise ValueError(f"{archive} holds no {name}; it holds {listed(inside)}.")
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(found[0], place)
+        os.replace(folders[0], place)
 
 
 def _check_can_unpack() -> None:

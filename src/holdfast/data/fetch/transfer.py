@@ -42,7 +42,7 @@ class Transfer:
     """Free space needed, as a multiple of the file: 2 where it will be unpacked beside itself."""
 
     def __call__(self, url: str, output_file: Any, pooch: Any, check_only: bool = False) -> None:
-        begun = most = self._held()
+        begun = most = self._received()
         fruitless = 0
         while True:
             try:
@@ -52,9 +52,9 @@ class Transfer:
                 raise
             except (OSError, http.client.HTTPException):
                 # A connection that broke is worth another one as long as they bring something.
-                held = self._held()
-                fruitless, most = 0 if held > most else fruitless + 1, max(most, held)
-                if fruitless == ATTEMPTS or held == begun:
+                received = self._received()
+                fruitless, most = 0 if received > most else fruitless + 1, max(most, received)
+                if fruitless == ATTEMPTS or received == begun:
                     raise
                 time.sleep(2.0**fruitless)
         self._hand_over(Path(output_file))
@@ -72,16 +72,16 @@ class Transfer:
         except OSError:  # a file system without links
             os.replace(self.part, place)
 
-    def _held(self) -> int:
+    def _received(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0
 
     def _go_on(self, url: str) -> None:
         """Ask for what is missing; a server that knows no ranges sends it all again."""
-        held = self._held()
+        received = self._received()
         # Unpacked on the way, a file would not have the length that the server names.
         headers = {"Accept-Encoding": "identity", "User-Agent": "holdfast"}
-        if held:
-            headers["Range"] = f"bytes={held}-"
+        if received:
+            headers["Range"] = f"bytes={received}-"
         try:
             answer = urllib.request.urlopen(
                 urllib.request.Request(url, headers=headers), timeout=TIMEOUT
@@ -89,35 +89,35 @@ class Transfer:
         except urllib.error.HTTPError as error:
             if error.code != 416:
                 raise
-            if _length(error.headers.get("Content-Range")) == held:
+            if _length(error.headers.get("Content-Range")) == received:
                 return  # it was all here
             self.part.unlink()  # longer than the file: not a part of it
             raise OSError("the part on disk is no part of this file") from None
         except ValueError as error:
             raise OSError(f"this is no address: {error}") from None
         with answer:
-            self._take(answer, held)
+            self._take(answer, received)
 
-    def _take(self, answer: Any, held: int) -> None:
+    def _take(self, answer: Any, received: int) -> None:
         if answer.status == 206:
-            if not str(answer.headers.get("Content-Range")).startswith(f"bytes {held}-"):
+            if not str(answer.headers.get("Content-Range")).startswith(f"bytes {received}-"):
                 self.part.unlink()
                 raise OSError("the server answered with another range")
             total = _length(answer.headers.get("Content-Range"))
         else:
-            held = 0
+            received = 0
             length = answer.headers.get("Content-Length")
             total = int(length) if str(length).isdigit() else None
         if total is not None:
-            check_room(self.part.parent, int(self.room * total) - held)
+            check_room(self.part.parent, int(self.room * total) - received)
         first = answer.read(CHUNK)
-        if not held:
+        if not received:
             check_start(self.part.name.removesuffix(".part"), first, answer.headers)
         with (
-            open(self.part, "ab" if held else "wb") as file,
+            open(self.part, "ab" if received else "wb") as file,
             progress(f"{self.part.stem}, MB", total and total // MB) as advance,
         ):
-            done = held
+            done = received
             advance(done // MB)
             while first:
                 file.write(first)

@@ -120,9 +120,9 @@ def _posed(dice: _Dice, labels: Tensor, start: int) -> Tensor:
     def along(by_x: Tensor, by_y: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """Where a pixel lies on one axis of the mask: the whole part, and 256ths."""
         turned = (by_x[:, :, None] * x + by_y[:, :, None] * y) >> 5
-        found = (turned * size[:, :, None] >> 8) + (side - 1) * 128
+        place = (turned * size[:, :, None] >> 8) + (side - 1) * 128
         # Beyond the mask is as empty as its border.
-        return (found >> 8).clamp(0, side - 2).long(), found & 255
+        return (place >> 8).clamp(0, side - 2).long(), place & 255
 
     column, right = along(cos + (sin * shear >> 8), sin + (cos * shear >> 8), wide)
     row, below = along(-sin, cos, shrink)

@@ -142,6 +142,12 @@ def read_array(path: Path, member: str | None = None) -> Array:
         raise ValueError(f"{path} is damaged: {error}") from None
 
 
+def has_array(path: Path, member: str) -> bool:
+    """Whether an .npz file has an array of this name."""
+    with zipfile.ZipFile(path) as archive:
+        return f"{member}.npy" in archive.namelist()
+
+
 def check_there(path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")

@@ -91,12 +91,12 @@ def _pixels(clean: Clean, path: Path) -> Array:
 
 
 def _unpickle(clean: Clean, path: Path) -> tuple[Array, Array]:
-    found = read_pickle(path)
-    missing = {"data", clean.labels} - found.keys()
+    contents = read_pickle(path)
+    missing = {"data", clean.labels} - contents.keys()
     if missing:
-        raise ValueError(f"{path} has no {listed(sorted(missing))}; it has {listed(found)}.")
-    labels = check_labels(np.asarray(found[clean.labels]), path, clean.classes)
-    pixels, expected = np.asarray(found["data"]), (len(labels), PIXELS)
+        raise ValueError(f"{path} has no {listed(sorted(missing))}; it has {listed(contents)}.")
+    labels = check_labels(np.asarray(contents[clean.labels]), path, clean.classes)
+    pixels, expected = np.asarray(contents["data"]), (len(labels), PIXELS)
     if pixels.dtype != np.uint8 or pixels.shape != expected:
         raise ValueError(
             f"{path}: data is {pixels.dtype} of shape {pixels.shape}; expected uint8 of shape "

@@ -10,7 +10,7 @@ from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
 from holdfast.data.readers import cifar
 from holdfast.data.readers.arrays import read_npz
-from holdfast.data.readers.folders import read_folder
+from holdfast.data.readers.folders import read_folder, read_lines
 from holdfast.util.words import listed, nearest
 
 NAMES = ("cifar10", "cifar100", "imagenet", "glyphs")
@@ -48,9 +48,9 @@ def open_clean(
         return Glyphs(split)
     if what == "imagenet":
         place = find_folder(find_root(root), IMAGENET_FOLDERS[split])
-        found = _read_folder(place, images, classes, size)
-        check_imagenet(found.classes, classes or place)
-        return found
+        folder = _read_folder(place, images, classes, size)
+        check_imagenet(folder.classes, classes or place)
+        return folder
     place = Path(what)
     if place.is_dir():
         return _read_folder(place, images, classes, size)
@@ -87,13 +87,7 @@ def read_classes(path: str | Path | None) -> list[str] | None:
     """Names of classes in the order of their labels, one a line."""
     if path is None:
         return None
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"There is no file {path}.") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file; expected one class a line.") from None
-    names = [line.strip() for line in text.splitlines() if line.strip()]
+    names = read_lines(Path(path), "class")
     if not names or len(set(names)) != len(names):
         raise ValueError(f"{path} names a class twice, or none; expected one class a line.")
     return names

@@ -126,28 +126,33 @@ def list_classes(root: Path) -> list[str]:
 
 def list_files(root: Path, classes: Sequence[str]) -> list[str]:
     """All images as `class/file`, sorted by class, then by name."""
-    found: list[str] = []
+    files: list[str] = []
     for name in classes:
         folder = root / name
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no folder {folder} for the class {name!r}.")
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if e.name.lower().endswith(ENDINGS))
-        found += [f"{name}/{each}" for each in names]
-    if not found:
+        files += [f"{name}/{file}" for file in names]
+    if not files:
         raise ValueError(f"{root} holds no images; expected files ending in {listed(ENDINGS)}.")
-    return found
+    return files
 
 
-def read_list(path: Path, classes: Sequence[str]) -> list[str]:
-    """Images named by a file, one `class/file` a line, in its order."""
+def read_lines(path: Path, what: str) -> list[str]:
+    """The lines of a text file, blank ones left out."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file; expected one class/file a line.") from None
-    files = [line.strip() for line in lines if line.strip()]
+        raise ValueError(f"{path} is not a text file; expected one {what} a line.") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def read_list(path: Path, classes: Sequence[str]) -> list[str]:
+    """Images named by a file, one `class/file` a line, in its order."""
+    files = read_lines(path, "class/file")
     known = set(classes)
     for number, file in enumerate(files, 1):
         name, slash, rest = file.partition("/")

@@ -109,11 +109,11 @@ def read_folders(
 
 
 def _check_same_files(root: Path, classes: Sequence[str], files: list[str]) -> None:
-    found = list_files(root, classes)
-    if found != files:
-        differing = sorted(set(found) ^ set(files))
+    names = list_files(root, classes)
+    if names != files:
+        differing = sorted(set(names) ^ set(files))
         raise ValueError(
-            f"{root} holds {len(found)} images, other domains {len(files)}; expected the same ones "
+            f"{root} holds {len(names)} images, other domains {len(files)}; expected the same ones "
             f"in each. They differ in {listed(differing, 3)}."
         )
 

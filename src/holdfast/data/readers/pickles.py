@@ -67,12 +67,12 @@ def read_pickle(path: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"There is no file {path}.")
     try:
         with open(path, "rb") as file:
-            found = _Unpickler(file, encoding="latin1").load()
+            contents = _Unpickler(file, encoding="latin1").load()
     except Exception as error:  # a damaged pickle may raise anything
         raise ValueError(
             f"{path} is not a CIFAR file: expected a pickled dictionary of numbers and numpy "
             f"arrays, but {error or type(error).__name__}. Nothing in it was run."
         ) from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds {type(found).__name__}; expected a CIFAR dictionary.")
-    return found
+    if not isinstance(contents, dict):
+        raise ValueError(f"{path} holds {type(contents).__name__}; expected a CIFAR dictionary.")
+    return contents

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.corrupt.corrupted import Corrupted
+from holdfast.data.corrupt.corrupted import Corrupted, Layer, Recipe, find_table
 from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table
 from holdfast.data.fetch.catalogue import find_root
 from holdfast.data.images import Images
-from holdfast.data.pools import Layer, Layered, Pool, domain_name
+from holdfast.data.pools import Pool, domain_name
 from holdfast.data.readers import cifar
 from holdfast.data.readers.clean import (
     IMAGENET_FOLDERS,
@@ -85,7 +85,7 @@ class DataSet:
                 f"{self.name} has files for one corruption at a whole severity from 1 to 5, not "
                 f"for {domain_name(layers)}: open its clean set, which is corrupted as it is read."
             )
-        return Layered(first.clean, layers, first.recipe)
+        return Corrupted(first.clean, layers, first.recipe)
 
 
 def open_data(
@@ -106,7 +106,7 @@ def open_data(
 
     `what` is a name, looked for below `root`, or a path. `cifar10-c`, `cifar100-c`, `imagenet-c`
     and folders in one of their layouts are read as they are. Whatever `open_clean` takes is
-    corrupted as it is read, by `table` ("cifar" or "imagenet"; by itself, what fits the size of
+    corrupted as it is read, by `table` ("cifar" or "imagenet"; default: what fits the size of
     the images), `seed` and, for frost, textures of your own. `glyphs-c`, the embedded benchmark,
     is such a set and needs no file.
 
@@ -121,9 +121,10 @@ def open_data(
         given = "glyphs" if what == "glyphs-c" else what
         original = open_clean(given, root, images=images, classes=classes, size=size)
         textures = None if frost is None else Path(frost)
+        recipe = Recipe(table or find_table(original), seed, textures)
         domains: dict[str, Images] = {
-            each: Corrupted(original, each, severity, table=table, seed=seed, frost=textures)
-            for each in corruptions
+            corruption: Corrupted(original, [(corruption, severity)], recipe)
+            for corruption in corruptions
         }
         domains[CLEAN] = original
     elif is_arrays(place) or name.removesuffix("-c") in cifar.CLEAN:

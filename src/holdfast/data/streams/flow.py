@@ -81,18 +81,18 @@ class _Reader(Dataset[Batch]):
 
     def __getitem__(self, plan: Plan) -> Batch:
         stretches = [self.stretches[number] for number, _ in plan.pieces]
-        found = [
+        pieces = [
             self.view.fetch(stretch.origins, positions)
             for stretch, (_, positions) in zip(stretches, plan.pieces, strict=True)
         ]
-        labels = torch.cat([one[1] for one in found])
+        labels = torch.cat([piece[1] for piece in pieces])
         return Batch(
-            images=torch.cat([one[0] for one in found]),
+            images=torch.cat([piece[0] for piece in pieces]),
             labels=labels,
             domains=tuple(
                 stretch.origins[which].domain
-                for stretch, one in zip(stretches, found, strict=True)
-                for which in one[2].tolist()
+                for stretch, piece in zip(stretches, pieces, strict=True)
+                for which in piece[2].tolist()
             ),
             scored=labels >= 0,
             index=plan.number,

@@ -53,7 +53,7 @@ class Ordered(Stream):
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         origins = [Origin(domain) for domain in self.domains()]
-        return [Stretch((one,), view.size(one), self.draws()) for one in origins]
+        return [Stretch((origin,), view.size(origin), self.draws()) for origin in origins]
 
     def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
         if self.order != "random" and self.order_seed:
@@ -120,15 +120,15 @@ class Gradual(Ordered):
     )
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        found = []
+        stretches = []
         for number, domain in enumerate(self.domains()):
             severities = [1, 2, 3, 4, 5, 4, 3, 2, 1]
             if number == 0 and self.first == "falling":
                 severities = severities[4:]
             origins = [Origin.at((domain, severity)) for severity in severities]
             origins = [Origin(CLEAN)] if domain == CLEAN else origins
-            found += [Stretch((one,), view.size(one), self.draws()) for one in origins]
-        return found
+            stretches += [Stretch((origin,), view.size(origin), self.draws()) for origin in origins]
+        return stretches
 
 
 @register("mixed")
@@ -169,14 +169,14 @@ class Noisy(Ordered):
         return self.kind != "uniform"
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        found = []
+        stretches = []
         for domain in self.domains():
             origin = Origin(domain)
             size = view.size(origin)
             pool = self._pool(view, origin, size)
             intruders = Origin(f"{domain}/{self.kind}", intruder=pool, size=size)
-            found.append(Stretch((origin, intruders), 2 * size, self.draws()))
-        return found
+            stretches.append(Stretch((origin, intruders), 2 * size, self.draws()))
+        return stretches
 
     def _pool(self, view: View, origin: Origin, size: int) -> Pool:
         if self.kind == "uniform":
@@ -266,7 +266,7 @@ class Endless(Ordered):
 
     def _step(self, count: int, chain: Indices, number: int) -> Stretch:
         pair, step = divmod(number, self._steps)
-        fading, rising = (self.domains()[one] for one in chain[pair : pair + 2])
+        fading, rising = (self.domains()[place] for place in chain[pair : pair + 2])
         origin = Origin.at((fading, self.severity - 0.25 * step), (rising, 0.25 * step))
         size = self.speed if number + 1 < count else self.total - number * self.speed
         return Stretch((origin,), size, partial(samplers.cycle, count=size))

@@ -52,22 +52,24 @@ class Correlated(Ordered):
         return partial(samplers.rotta, gamma=self.gamma, slots=self.slots)
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        found = super().stretches(view, seed)
+        stretches = super().stretches(view, seed)
         if self.sampler != "note":
-            return found
-        if min(one.size for one in found) < self.batch:
+            return stretches
+        if min(stretch.size for stretch in stretches) < self.batch:
             raise ValueError(
                 f"NOTE's sampler drops batches that are not full, and a domain has fewer than "
                 f"{self.batch} images: lower batch, or take sampler=rotta."
             )
-        return [replace(one, size=one.size // self.batch * self.batch) for one in found]
+        return [
+            replace(stretch, size=stretch.size // self.batch * self.batch) for stretch in stretches
+        ]
 
     def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
         yield from super().notices(view, stretches)
         unused = {"rotta": (), "note": ("slots",), "sort": ("gamma", "slots")}[self.sampler]
-        for name in (one for one in unused if one in self.given):
+        for name in (name for name in unused if name in self.given):
             yield f"{self.name}: {name} has no effect on sampler={self.sampler}."
-        sizes = {one.origins: one.size for one in stretches}
+        sizes = {stretch.origins: stretch.size for stretch in stretches}
         lone = sum(count_batches(size, self.batch) == 1 for size in sizes.values())
         if lone:
             yield (
@@ -89,7 +91,7 @@ class Recurring(Correlated):
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         once = super().stretches(view, seed)
-        return [replace(one, visit=visit) for visit in range(self.visits) for one in once]
+        return [replace(stretch, visit=visit) for visit in range(self.visits) for stretch in once]
 
     def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
         yield from super().notices(view, stretches)
@@ -123,16 +125,16 @@ class LabelShift(Ordered):
 
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         origins = [(Origin(domain),) for domain in self.domains()]
-        sizes = [self.steps * _count_classes(view, one) for one in origins]
+        sizes = [self.steps * _count_classes(view, origin) for origin in origins]
         return [
-            Stretch(one, min(size, self.limit or size), self.draws())
-            for one, size in zip(origins, sizes, strict=True)
+            Stretch(origin, min(size, self.limit or size), self.draws())
+            for origin, size in zip(origins, sizes, strict=True)
         ]
 
     def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
         yield from super().notices(view, stretches)
-        for one in stretches:
-            turns, classes = -(-one.size // self.steps), _count_classes(view, one.origins)
+        for stretch in stretches:
+            turns, classes = -(-stretch.size // self.steps), _count_classes(view, stretch.origins)
             if turns < classes:
                 yield (
                     f"{self.name}: limit={self.limit} ends a domain after {turns} of {classes} "

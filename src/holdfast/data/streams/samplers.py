@@ -46,8 +46,10 @@ def rotta(rng: Generator, labels: Labels, *, gamma: float, slots: int = 0) -> In
     classes = _by_class(labels)
     slots = slots or min(len(classes), 100)
     parts = [
-        np.split(one, (np.cumsum(share)[:-1] * len(one)).astype(int))
-        for one, share in zip(classes, rng.dirichlet([gamma] * slots, len(classes)), strict=True)
+        np.split(members, (np.cumsum(share)[:-1] * len(members)).astype(int))
+        for members, share in zip(
+            classes, rng.dirichlet([gamma] * slots, len(classes)), strict=True
+        )
     ]
     blocks = [parts[c][slot] for slot in range(slots) for c in rng.permutation(len(classes))]
     return np.concatenate(blocks)
@@ -66,13 +68,13 @@ def note(rng: Generator, labels: Labels, *, beta: float, tries: int = 1000) -> I
     for _ in range(tries):
         parts: list[list[Indices]] = [[] for _ in range(chunks)]
         filled = np.zeros(chunks)
-        for one in classes:
+        for members in classes:
             share = rng.dirichlet([beta] * chunks) * (filled < len(labels) / chunks)
             if share.sum() == 0:  # the draw fell into closed chunks alone
                 share = (filled == filled.min()).astype(float)
             share /= share.sum()
-            cuts = (np.cumsum(share)[:-1] * len(one)).astype(int)
-            for chunk, part in enumerate(np.split(rng.permutation(one), cuts)):
+            cuts = (np.cumsum(share)[:-1] * len(members)).astype(int)
+            for chunk, part in enumerate(np.split(rng.permutation(members), cuts)):
                 parts[chunk].append(part)
                 filled[chunk] += len(part)
         if filled.min() >= least:
@@ -90,11 +92,11 @@ def shift_labels(rng: Generator, labels: Labels, *, ratio: float, steps: int) ->
     # Another class than the major one, each as likely: a step of 1 to C − 1 around the circle.
     other = (major + rng.integers(1, max(len(classes), 2), len(major))) % len(classes)
     drawn = np.where(rng.random(len(major)) * (ratio + len(classes) - 1) < ratio, major, other)
-    sizes = np.array([len(one) for one in classes])
+    sizes = np.array([len(members) for members in classes])
     starts = np.cumsum(sizes) - sizes
     place = (rng.random(len(major)) * sizes[drawn]).astype(np.int64)
-    found: Indices = np.concatenate(classes)[starts[drawn] + place]
-    return found
+    positions: Indices = np.concatenate(classes)[starts[drawn] + place]
+    return positions
 
 
 def _by_class(labels: Labels) -> list[Indices]:

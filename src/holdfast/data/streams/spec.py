@@ -48,15 +48,15 @@ class Stream(Settled, ABC):
     )
 
     def __post_init__(self) -> None:
-        for one in self.settings():
-            given = one.check(getattr(self, one.name))
-            object.__setattr__(self, one.name, one.default if given is None else given)
+        for field in self.settings():
+            given = field.check(getattr(self, field.name))
+            object.__setattr__(self, field.name, field.default if given is None else given)
 
     @property
     def given(self) -> dict[str, Value]:
         """The settings that are not at their defaults."""
-        values = {one: getattr(self, one.name) for one in self.settings()}
-        return {one.name: value for one, value in values.items() if value != one.default}
+        values = {field: getattr(self, field.name) for field in self.settings()}
+        return {field.name: value for field, value in values.items() if value != field.default}
 
     @abstractmethod
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
@@ -133,20 +133,20 @@ def parse(spec: str) -> Stream:
     >>> parse("correlated(gamma=1, batch=16)").batch
     16
     """
-    found = _KIND.match(spec)
-    name = found[1].lower() if found else ""
-    if found and name not in _kinds:
+    match = _KIND.match(spec)
+    name = match[1].lower() if match else ""
+    if match and name not in _kinds:
         raise ValueError(
-            f"There is no stream {found[1]!r}.{nearest(name, _kinds)} "
+            f"There is no stream {match[1]!r}.{nearest(name, _kinds)} "
             f"Streams: {listed(kinds(), 99)}."
         )
     given: dict[str, Value | None] = {}
-    place = found.end() if found else 0
+    place = match.end() if match else 0
     try:
-        if found and spec[place : place + 1] == "(":
+        if match and spec[place : place + 1] == "(":
             given, place = read_settings(spec, place + 1, _kinds[name])
-        if not found or spec[place:].strip():
-            raise SpecError(place, "the end" if found else "a kind of stream")
+        if not match or spec[place:].strip():
+            raise SpecError(place, "the end" if match else "a kind of stream")
     except SpecError as error:
         raise ValueError(
             f"Cannot read the stream {spec!r} at character {error.place + 1}: expected "

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.data.corrupt.corrupted import Layer
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
-from holdfast.data.pools import Data, Graded, Indices, Layer, Pool, domain_name
+from holdfast.data.pools import Data, Graded, Indices, Pool, domain_name
 from holdfast.data.streams import orders
 from holdfast.util.words import nearest
 
@@ -29,7 +30,7 @@ class Origin:
     @staticmethod
     def at(*layers: Layer) -> Origin:
         """Corruptions upon another; what is at severity 0 is not there."""
-        there = tuple(one for one in layers if one[1] > 0)
+        there = tuple(layer for layer in layers if layer[1] > 0)
         return Origin(domain_name(there), there)
 
 
@@ -55,8 +56,8 @@ class View:
 
     def _find(self, origin: Origin) -> Pool:
         if not origin.layers:
-            found: Pool = self.data[origin.domain]
-            return found
+            pool: Pool = self.data[origin.domain]
+            return pool
         if not isinstance(self.data, Graded):
             raise ValueError(
                 f"{origin.domain} is a corruption at a severity of its own, and this data set "
@@ -69,18 +70,20 @@ class View:
         if self.intruders is None or isinstance(self.intruders, Pool):
             return self.intruders
         try:
-            found: Pool = self.intruders[domain]
+            pool: Pool = self.intruders[domain]
         except KeyError as error:
             raise ValueError(
                 f"The intruders have none for {domain} ({error.args[0]}): give a data set with the "
                 "stream's domains, or one set of images for all."
             ) from error
-        return found
+        return pool
 
     def _hint(self, origin: Origin) -> str:
         """The nearest of the data set's names, as far as it says them, and of the orders'."""
-        domains = getattr(self.data, "domains", ())
-        names = list(self.data) if isinstance(self.data, Mapping) else [one.name for one in domains]
+        if isinstance(self.data, Mapping):
+            names = list(self.data)
+        else:
+            names = [domain.name for domain in getattr(self.data, "domains", ())]
         known = (*(names or CORRUPTIONS), *orders.NAMES)
         asked = [name for name, _ in origin.layers] or [origin.domain]
         return next((nearest(name, known) for name in asked if name not in known), "")
@@ -119,21 +122,21 @@ class View:
         which = np.searchsorted(ends, positions, side="right")
         labels = np.full(len(positions), -1)
         images: Tensor | None = None
-        for one in np.unique(which):
-            origin = origins[one]
-            at = np.flatnonzero(which == one)
-            local = positions[at] - (ends[one - 1] if one else 0)
-            found = self.pool(origin).images(self._indices(origin, local).tolist())
+        for number in np.unique(which):
+            origin = origins[number]
+            at = np.flatnonzero(which == number)
+            local = positions[at] - (ends[number - 1] if number else 0)
+            some = self.pool(origin).images(self._indices(origin, local).tolist())
             if origin.intruder is None:
                 labels[at] = self._labels_at(origin, local)
             if images is None:
-                images = found.new_empty(len(positions), *found.shape[1:])
-            if found.shape[1:] != images.shape[1:]:
+                images = some.new_empty(len(positions), *some.shape[1:])
+            if some.shape[1:] != images.shape[1:]:
                 raise ValueError(
-                    f"{origin.domain} has images of shape {tuple(found.shape[1:])}, others in this "
+                    f"{origin.domain} has images of shape {tuple(some.shape[1:])}, others in this "
                     f"batch {tuple(images.shape[1:])}: give images of one shape."
                 )
-            images[torch.from_numpy(at)] = found
+            images[torch.from_numpy(at)] = some
         if images is None:
             raise ValueError("A batch needs at least one position.")
         return images, torch.from_numpy(labels), torch.from_numpy(which)

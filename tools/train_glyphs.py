@@ -1,7 +1,11 @@
-"""How the network that ships with glyphs-c came about: `python -m holdfast.data.glyphs train`."""
+"""Train the network that ships with glyphs-c anew: python tools/train_glyphs.py [FILE].
+
+What ships stays as it is, unless it is the file that is named.
+"""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
@@ -24,8 +28,10 @@ def train(target: Path, seed: int = 0) -> float:
         network = glyphs.model(trained=False).train()
     fit(network, seed)
     weights = network.model.state_dict().items()
-    half = {name: one.half() if one.is_floating_point() else one for name, one in weights}
-    save_file({name: one.contiguous() for name, one in half.items()}, target)
+    half = {
+        name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in weights
+    }
+    save_file({name: tensor.contiguous() for name, tensor in half.items()}, target)
     network.model.load_state_dict(half)  # what is measured is what was written
     return accuracy(network.eval())
 
@@ -69,3 +75,12 @@ def accuracy(network: nn.Module) -> float:
 
 def _parts(size: int) -> list[Tensor]:
     return [torch.arange(start, min(start + 500, size)) for start in range(0, size, 500)]
+
+
+def main() -> None:
+    target = Path(*sys.argv[1:2] or ["glyphs.safetensors"])
+    print(f"Clean test accuracy {train(target):.2%}; weights in {target}")
+
+
+if __name__ == "__main__":
+    main()
