@@ -87,7 +87,9 @@ class Adapter(NotExportable):
     @property
     def _adapts(self) -> bool:
         """Whether what it predicts changes along a stream."""
-        return self._slots.learn is not None or bool(self._slots.prediction.state_dict())
+        slots = self._slots
+        stateful = (rule.state_dict() for rule in (slots.prediction, *slots.refine))
+        return slots.learn is not None or any(stateful)
 
     @property
     def model(self) -> nn.Module:

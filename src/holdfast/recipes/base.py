@@ -132,9 +132,10 @@ class Method(Settled):
         neutral = self.neutral
         return neutral is None or any(getattr(self, name) != neutral[name] for name in neutral)
 
-    def objection(self, host: Method) -> str | None:
-        """Why, as a plug-in, it cannot act on this host, and what to write instead."""
-        if host.learns or not self.needs_steps:
+    def objection(self, host: Method | None) -> str | None:
+        """Why, as a plug-in, it cannot act on this host (None: alone), and what to write instead.
+        All settings are resolved by then."""
+        if host is None or host.learns or not self.needs_steps:
             return None
         return (
             f"{host.name} never takes a step, so {self.name} has nothing to act on: write "

@@ -173,7 +173,12 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
     resolved = tuple(one.resolved(as_plugin) for one in plugins)
     as_host = CompositionContext(preset, plugins=resolved, alone=alone)
     contexts = (as_host, *(as_plugin for _ in plugins))
-    return Composition(host.resolved(as_host), resolved, contexts)
+    found = Composition(host.resolved(as_host), resolved, contexts)
+    objections = [plugin.objection(found.host) for plugin in found.plugins]
+    objections += [found.host.objection(None)] if alone else []
+    for objection in filter(None, objections):
+        raise ValueError(objection)
+    return found
 
 
 def _check_fit(host: Method, plugins: tuple[Method, ...]) -> None:
@@ -185,9 +190,6 @@ def _check_fit(host: Method, plugins: tuple[Method, ...]) -> None:
                 f"{plugin.name} is a host, not a plug-in, so it cannot follow {host.name}{other}. "
                 f"Plug-ins: {listed(n for n, one in methods().items() if one.plugin)}."
             )
-        objection = plugin.objection(host)
-        if objection is not None:
-            raise ValueError(objection)
         shared = plugin.given.keys() & HOST_SETTINGS
         if shared:
             raise ValueError(
