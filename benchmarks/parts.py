@@ -11,7 +11,8 @@ from subject import Subject
 
 from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
-from holdfast.parts.augment import Augment
+from holdfast.engine.norms import ByBatch
+from holdfast.parts.augment import AUGMENTATIONS, Augment
 from holdfast.parts.teacher import Teacher
 from holdfast.recipes.debias import EmaPrototypes
 
@@ -23,10 +24,10 @@ def measure_views(subject: Subject, rounds: int) -> tuple[Contestant, Contestant
     take turns view by view. A round is the sum over all views."""
     device = subject.device
     network = Network(subject.net)
-    network.normalise("batch")
+    network.normalise(ByBatch())
     teacher = Teacher(network, {})
     images = network.prepare(subject.images)
-    augment = Augment("cotta", Draws(0, device))
+    augment = Augment(AUGMENTATIONS["cotta"], Draws(0, device))
     plain = Contestant(lambda: teacher(images))
     augmented = Contestant(lambda: teacher(network.prepare(augment(images))))
     pair = [plain, augmented]

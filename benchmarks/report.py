@@ -15,6 +15,7 @@ from pathlib import Path
 import tyro
 from playwright.sync_api import sync_playwright
 
+from holdfast.paper.published_rows import published_rows
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
 
@@ -26,7 +27,7 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]], rounds: int = 10) -> None
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "report.html"
         start = time.perf_counter()
-        file.write_text(page(Report(gathered)), encoding="utf-8")
+        file.write_text(page(Report(gathered, published_rows)), encoding="utf-8")
         print(
             f"{len(gathered.runs)} runs, made in {time.perf_counter() - start:.1f} s: "
             f"{file.stat().st_size / 1e6:.2f} MB"

@@ -12,31 +12,27 @@ import torch
 import tyro
 
 import holdfast
+from holdfast import Learner, register, setting
 from holdfast.bench import Recorder
 from holdfast.data import glyphs
 from holdfast.data.streams import parse
-from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.explain.card import card
-from holdfast.parts.terms import Said, Term
-from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
-from holdfast.util.settings import setting
+from holdfast.parts import Step, Task, Term, TermResult
 
 
 class Sureness(Term):
     """Mean entropy of the predictions."""
 
-    def forward(self, step: Step) -> Said:
-        return Said(step.entropy.mean(), len(step.images))
+    def forward(self, step: Step) -> TermResult:
+        return TermResult(step.entropy.mean(), len(step.images))
 
 
 class Diversity(Term):
     """Minus the entropy of the batch's mean prediction."""
 
-    def forward(self, step: Step) -> Said:
+    def forward(self, step: Step) -> TermResult:
         mean = step.probabilities.mean(0)
-        return Said(-torch.special.entr(mean).sum(), len(step.images))
+        return TermResult(-torch.special.entr(mean).sum(), len(step.images))
 
 
 @register("infomax")

@@ -15,7 +15,7 @@ from own_methods import MINE  # noqa: E402
 
 from holdfast.bench import materials as materials_module  # noqa: E402
 from holdfast.bench.materials import Materials  # noqa: E402
-from holdfast.recipes import compose as spec  # noqa: E402
+from holdfast.recipes import registry as spec  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -17,7 +17,7 @@ SHORT = {"own_model": [], "own_loop": ["--limit", "16"], "new_method": ["--limit
 @pytest.fixture
 def unregistered():
     """What an example registers is not there for other tests."""
-    from holdfast.recipes import compose as spec
+    from holdfast.recipes import registry as spec
 
     before = dict(spec.methods())
     yield

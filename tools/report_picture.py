@@ -14,6 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from holdfast.paper.published_rows import published_rows
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
 
@@ -26,7 +27,7 @@ def take(runs: Path, picture: Path) -> None:
     """The top of the page down to the end of its first charts."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder) / "report.html"
-        file.write_text(page(Report(gather(runs))), encoding="utf-8")
+        file.write_text(page(Report(gather(runs), published_rows)), encoding="utf-8")
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )

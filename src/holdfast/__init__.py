@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from holdfast.engine.last import Last as Last
     from holdfast.explain.doctor import doctor as doctor
     from holdfast.models.normalization import normalized as normalized
+    from holdfast.recipes.base import Learner as Learner
     from holdfast.recipes.base import Method as Method
     from holdfast.recipes.bn import Bn as Bn
     from holdfast.recipes.compose import compose as compose
-    from holdfast.recipes.compose import methods as methods
     from holdfast.recipes.consistency import Consistency as Consistency
     from holdfast.recipes.cotta import Cotta as Cotta
     from holdfast.recipes.debias import Debias as Debias
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.frozen import Frozen as Frozen
     from holdfast.recipes.rdumb import Rdumb as Rdumb
+    from holdfast.recipes.registry import methods as methods
+    from holdfast.recipes.registry import register as register
     from holdfast.recipes.rmt import Rmt as Rmt
     from holdfast.recipes.rotta import Rotta as Rotta
     from holdfast.recipes.sar import Sar as Sar
@@ -36,20 +38,24 @@ if TYPE_CHECKING:
     from holdfast.recipes.ttac import Ttac as Ttac
     from holdfast.source.source import Source as Source
     from holdfast.util.cpu import tune_cpu as tune_cpu
+    from holdfast.util.settings import setting as setting
 else:
     # Where each name lives. They are loaded when first asked for, so that `import holdfast` and
     # the command line's help do not wait for torch.
     _PLACES = {
         "Adapter": "engine.adapter",
         "Last": "engine.last",
+        "Learner": "recipes.base",
         "Method": "recipes.base",
         "Source": "source.source",
         "adapt": "api",
         "compose": "recipes.compose",
         "doctor": "explain.doctor",
         "load": "api",
-        "methods": "recipes.compose",
+        "methods": "recipes.registry",
         "normalized": "models.normalization",
+        "register": "recipes.registry",
+        "setting": "util.settings",
         "tune_cpu": "util.cpu",
     }
 
@@ -58,7 +64,7 @@ else:
         if name in _PLACES:
             return getattr(import_module(f"holdfast.{_PLACES[name]}"), name)
         if name[:1].isupper():
-            from holdfast.recipes.compose import methods
+            from holdfast.recipes.registry import methods
 
             for method in methods().values():
                 if method.__name__ == name:
@@ -66,7 +72,7 @@ else:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        from holdfast.recipes.compose import methods
+        from holdfast.recipes.registry import methods
 
         return sorted([*_PLACES, *(method.__name__ for method in methods().values())])
 
@@ -76,6 +82,7 @@ __version__ = "0.2.0"
 __all__ = [
     "Adapter",
     "Last",
+    "Learner",
     "Method",
     "Source",
     "adapt",
@@ -84,5 +91,7 @@ __all__ = [
     "load",
     "methods",
     "normalized",
+    "register",
+    "setting",
     "tune_cpu",
 ]

@@ -90,7 +90,7 @@ def edit(package, path, old, new):
             "entropy_factor: float = setting(0.4",
             "entropy_factor: float = setting(0",
         ),
-        ("engine/adapter.py", "self._learn.apply()", "pass"),
+        ("engine/batch.py", "learn.apply()", "pass"),
         ("models/resnet_cifar.py", "stride", "other_stride"),
         ("data/corrupt/tables.py", "0.04", "0.05"),
         ("bench/metrics/tally.py", "15", "16"),
@@ -103,7 +103,7 @@ def test_a_change_of_what_decides_numbers_counts(package, path, old, new):
 
 def test_comments_texts_and_what_shows_do_not_count(package):
     edit(package, "recipes/eata.py", '"""', '"""Otherwise told. ')
-    edit(package, "recipes/eata.py", "from __future__", "# Said.\n\nfrom __future__")
+    edit(package, "recipes/eata.py", "from __future__", "# TermResult.\n\nfrom __future__")
     edit(package, "recipes/eata.py", "class Eata(", "class Eata(  # in other words\n    ")
     edit(package, "report/charts.py", "import", "import os\nimport")
     edit(package, "util/terminal.py", "10_000", "20_000")

@@ -11,7 +11,8 @@ from holdfast.cli.main import main
 from holdfast.cli.options import SweepSetup
 from holdfast.cli.run import METHODS
 from holdfast.cli.sweep import Sweep, at_a_time
-from holdfast.recipes.compose import compose, methods
+from holdfast.recipes.compose import compose
+from holdfast.recipes.registry import methods
 
 FILE = """
 method = ["rotta", "eata+debias"]

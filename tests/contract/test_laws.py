@@ -9,12 +9,13 @@ from compositions import (
     COMPOSITIONS,
     ON_A_HOST,
     counts_batches,
-    gathers,
+    has_neutral,
+    keeps_samples,
     may_abstain,
     needs_a_batch,
+    neutralised,
     predicts_after,
     trains_norms,
-    without_weight,
 )
 from running import KINDS, LAW, assert_equal, load, run
 from torch import nn
@@ -32,9 +33,9 @@ import holdfast
 from holdfast.explain.card import card
 
 
-@pytest.mark.parametrize("spec", ON_A_HOST)
-def test_a_plugin_of_weight_0_is_not_there(adapt, spec):
-    with_plugin, host = adapt(without_weight(spec)), adapt(spec.split("+")[0])
+@pytest.mark.parametrize("spec", [s for s in ON_A_HOST if has_neutral(s)])
+def test_a_plugin_with_neutral_settings_is_not_there(adapt, spec):
+    with_plugin, host = adapt(neutralised(spec)), adapt(spec.split("+")[0])
     assert_equal(run(with_plugin, stream(KINDS)), run(host, stream(KINDS)))
     assert_same_state(state_of(with_plugin), state_of(host))
 
@@ -143,7 +144,7 @@ def test_a_batch_of_one(adapt, spec):
 
 
 @pytest.mark.parametrize(
-    "spec", [s for s in COMPOSITIONS if not gathers(s) and not counts_batches(s)]
+    "spec", [s for s in COMPOSITIONS if not keeps_samples(s) and not counts_batches(s)]
 )
 def test_a_window_of_single_images_is_a_batch_of_the_last(adapt, spec):
     """Image t is predicted and learnt from within images t−3 … t; the first has only itself."""
@@ -164,7 +165,7 @@ def test_a_net_without_norm_layers(spec):
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU(), nn.Linear(9, CLASSES))
     method = holdfast.compose(spec).host.selection()
     source = toy_source(net)
-    if method.what == "norm" or (method.what == "nothing" and method.statistics == "batch"):
+    if method.what == "norm" or (method.what == "nothing" and method.statistics.by_batch):
         with pytest.raises(ValueError, match=r"norm.*Sequential has no.*(select=all|frozen)"):
             holdfast.adapt(net, spec, source=source)
     else:
@@ -236,10 +237,10 @@ def test_predict_is_what_a_call_returns_and_changes_nothing(adapt, spec):
 
 
 @LAW
-@pytest.mark.parametrize("weights", ["as they are", "0"])
+@pytest.mark.parametrize("weights", ["as they are", "neutral"])
 def test_forwards_and_backwards_are_as_the_card_says(net, source, spec, weights, monkeypatch):
     """Counted outside the package: by a hook on the model, and at torch's backward."""
-    spec = without_weight(spec) if weights == "0" else spec
+    spec = neutralised(spec) if weights == "neutral" and has_neutral(spec) else spec
     counts = {"forward": 0, "backward": 0}
     counted = copy.deepcopy(net)
     counted.register_forward_hook(lambda *_: counts.update(forward=counts["forward"] + 1))
@@ -259,7 +260,9 @@ def test_forwards_and_backwards_are_as_the_card_says(net, source, spec, weights,
         assert method.forwards[0] <= counts["forward"] <= method.forwards[1]
         assert method.backwards[0] <= counts["backward"] <= method.backwards[1]
         assert (adapter.last.forwards, adapter.last.backwards) == tuple(counts.values())
-        assert adapter.last.stepped == (bool(counts["backward"]) or method.host.coasts)
+        assert adapter.last.stepped == (
+            bool(counts["backward"]) or method.host.steps_without_gradient
+        )
 
 
 @LAW
@@ -274,7 +277,7 @@ def test_what_trains_is_what_the_card_says(adapt, net, spec):
         "all": own.keys(),
     }
     text, _, more = card(spec).trains.partition(", and ")
-    learn = adapter._learn
+    learn = adapter._slots.learn
     trained = set() if learn is None else {id(p) for p in learn.parameters.values()}
     assert {n for n, p in adapter.model.named_parameters() if id(p) in trained} == named[text]
     beside = len(trained) - len(named[text])

@@ -56,7 +56,7 @@ def test_logits_that_overflow_are_reported_and_not_learnt_from(adapt, spec):
     run(adapter, stream(("some", "all")))
     before = state_of(adapter)
     with ExitStack() as hooks:
-        for network in adapter._state.networks:
+        for network in adapter._slots.networks:
             fc = network.model.fc
             hooks.enter_context(fc.register_forward_hook(lambda layer, x, output: output * 1e38))
         hooks.enter_context(pytest.warns(UserWarning, match=r"not adapted to: logits.*NaN or Inf"))
@@ -79,7 +79,7 @@ def test_features_that_are_not_finite_are_reported_and_not_learnt_from(adapt, sp
             return output.index_fill(0, torch.tensor([0]), value)
 
         with ExitStack() as hooks:
-            for network in adapter._state.networks:
+            for network in adapter._slots.networks:
                 hooks.enter_context(network.model.norm2.register_forward_hook(poison))
             hooks.enter_context(pytest.warns(UserWarning, match=r"not adapted to: .*NaN or Inf"))
             adapter(stream(("all",))[0])

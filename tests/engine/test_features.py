@@ -33,17 +33,17 @@ def seen_by_head(adapter, images):
 def test_features_change_nothing(spec):
     net = toy_net()
     source = toy_source(net)
-    looked_at, left_alone = (holdfast.adapt(net, spec, source=source) for _ in range(2))
+    computed_logits, left_alone = (holdfast.adapt(net, spec, source=source) for _ in range(2))
     for images in stream(("some", "all", "none", "some")):
-        last, before, drawn = looked_at.last, state_of(looked_at), torch.get_rng_state()
-        features = looked_at.features(images)
+        last, before, drawn = computed_logits.last, state_of(computed_logits), torch.get_rng_state()
+        features = computed_logits.features(images)
         assert features.shape == (len(images), FEATURES) and not features.requires_grad
-        assert looked_at.last == last
-        assert_same_state(state_of(looked_at), before)
+        assert computed_logits.last == last
+        assert_same_state(state_of(computed_logits), before)
         assert torch.equal(torch.get_rng_state(), drawn)
-        assert torch.equal(looked_at(images), left_alone(images))
-        assert looked_at.last.forwards == left_alone.last.forwards
-    assert_same_state(state_of(looked_at), state_of(left_alone))
+        assert torch.equal(computed_logits(images), left_alone(images))
+        assert computed_logits.last.forwards == left_alone.last.forwards
+    assert_same_state(state_of(computed_logits), state_of(left_alone))
 
 
 # RoTTA's network never sees a batch: it learns from the memory, and its teacher predicts.

@@ -18,7 +18,7 @@ def test_of_a_window_only_the_newest_image_enters_the_bank(spec):
     adapter = holdfast.adapt(net, spec, window=4)
     for image in torch.cat(stream(("some", "all"))):
         adapter(image[None])
-    state = adapter._state.live()
+    state = adapter._state.tensors()
     (entropies,) = (t for name, t in state.items() if name.endswith("supports.entropies"))
     # 7 rows of the head and 32 images; under batch statistics, the first alone is only predicted.
     assert int((entropies < torch.inf).sum()) == 7 + (32 if spec == "t3a" else 31)
@@ -28,7 +28,7 @@ def test_of_a_window_only_the_newest_image_enters_the_memory():
     adapter = holdfast.adapt(toy_net(), "rotta(every=8)", window=4)
     for image in torch.cat(stream(("some", "all"))):
         adapter(image[None])
-    held = adapter._state.held()
+    held = adapter._state.extra_state()
     assert int(held["memory/clock"]) == 32
     assert len(torch.unique(held["memory/images"], dim=0)) == len(held["memory/images"])
 
@@ -92,14 +92,14 @@ def test_consistency_on_ttac_looks_at_its_view_as_at_the_batch():
     spec = "ttac(weight=0)+consistency(augment=none)"
     adapter = holdfast.adapt(net, spec)
     images = stream(("all",))[0]
-    before = adapter._state.copied()
+    before = adapter._state.snapshot()
     adapter(images)
     entropy = torch.distributions.Categorical(
         logits=holdfast.adapt(net, "bn").predict(images)
     ).entropy()
     assert adapter.last.losses["consistency"] == pytest.approx(entropy.mean().item(), rel=1e-4)
     tracked = [n for n in before if n.endswith("norm1.num_batches_tracked")]
-    assert int(adapter._state.live()[tracked[0]] - before[tracked[0]]) == 1
+    assert int(adapter._state.tensors()[tracked[0]] - before[tracked[0]]) == 1
 
 
 def test_ttac_predicts_one_image_by_running_statistics():

@@ -22,10 +22,19 @@ def _all() -> list[str]:
     plugins = [name for name, method in found.items() if method.plugin]
     hosts = [name for name, method in found.items() if method.learns and method.standalone]
     compositions = [(name,) for name in found]
-    compositions += [(host, plugin) for host in hosts for plugin in plugins if host != plugin]
+    compositions += [
+        (host, plugin) for host in found for plugin in plugins if _go_together(host, plugin)
+    ]
     compositions += [(host, *(p for p in plugins if p != host)) for host in hosts]
     compositions += [tuple(plugins)]
     return ["+".join(SMALL.get(name, name) for name in names) for names in compositions]
+
+
+def _go_together(host: str, plugin: str) -> bool:
+    if host == plugin or not holdfast.methods()[host].standalone:
+        return False
+    host, plugin = (holdfast.methods()[name]() for name in (host, plugin))
+    return plugin.objection(host) is None
 
 
 COMPOSITIONS = _all()
@@ -34,26 +43,26 @@ ON_A_HOST = [
 ]
 
 
-def without_weight(spec: str) -> str:
-    """The same with every weight of every plug-in set to 0."""
+def neutralised(spec: str) -> str:
+    """The same with every plug-in at its neutral settings."""
     host, *plugins = spec.split("+")
     names = [plugin.split("(")[0] for plugin in plugins]
-    return "+".join([host, *(f"{name}({_zeros(name)})" for name in names)])
+    return "+".join([host, *(f"{name}({_neutral(name)})" for name in names)])
 
 
-def _zeros(plugin: str) -> str:
-    weights = [
-        one.name
-        for one in holdfast.methods()[plugin].settings()
-        if one.name.startswith(("lambda", "weight"))
-    ]
-    assert weights, f"{plugin} has no setting that is a weight"
-    return ",".join(f"{name}=0" for name in weights)
+def _neutral(plugin: str) -> str:
+    settings = holdfast.methods()[plugin].neutral
+    return ",".join(f"{name}={value}" for name, value in settings.items())
+
+
+def has_neutral(spec: str) -> bool:
+    """Whether every plug-in has settings under which it changes nothing."""
+    return all(plugin.neutral is not None for plugin in holdfast.compose(spec).plugins)
 
 
 def needs_a_batch(spec: str) -> bool:
     """Whether it normalises a batch by itself, so that one image alone is refused."""
-    return holdfast.compose(spec).host.selection().statistics in ("batch", "running")
+    return holdfast.compose(spec).host.selection().statistics.by_batch
 
 
 def trains_norms(spec: str) -> bool:
@@ -64,12 +73,12 @@ def may_abstain(spec: str) -> bool:
     """Whether there are batches without a reliable image on which it takes no step."""
     method = holdfast.compose(spec)
     silent = not any(one.always_drives() for one in method.methods)
-    return silent and not method.host.coasts
+    return silent and not method.host.steps_without_gradient
 
 
-def gathers(spec: str) -> bool:
+def keeps_samples(spec: str) -> bool:
     """Whether it takes images or features in one by one, so that a window is no batch to it."""
-    return holdfast.compose(spec).host.gathers
+    return holdfast.compose(spec).host.keeps_samples
 
 
 def counts_batches(spec: str) -> bool:

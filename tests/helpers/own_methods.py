@@ -4,16 +4,14 @@ HEAD = """
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.recipes.base import Learner, Method
-from holdfast.util.settings import setting
-from holdfast.recipes.compose import register
-from holdfast.parts.terms import Said, Term
+from holdfast import Learner, Method, register, setting
+from holdfast.parts import Term, TermResult
 """
 
 SURE = """
 class Sureness(Term):
     def forward(self, step):
-        return Said(step.entropy.mean(), len(step.images))
+        return TermResult(step.entropy.mean(), len(step.images))
 
 
 @dataclass(frozen=True)

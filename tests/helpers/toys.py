@@ -117,9 +117,9 @@ def toy_source(net: nn.Module) -> holdfast.Source:
 
 def state_of(adapter: holdfast.Adapter) -> dict[str, Tensor]:
     """All that changes along a stream."""
-    state = {name: tensor.clone() for name, tensor in adapter._state.live().items()}
-    state["draws"] = adapter._draws.state
-    return state | {name: tensor.clone() for name, tensor in adapter._state.held().items()}
+    state = {name: tensor.clone() for name, tensor in adapter._state.tensors().items()}
+    state["draws"] = adapter._state.draws.state
+    return state | {name: tensor.clone() for name, tensor in adapter._state.extra_state().items()}
 
 
 def assert_same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from holdfast.engine.draws import Draws
 from holdfast.parts import jitter
-from holdfast.parts.augment import Augment
+from holdfast.parts.augment import AUGMENTATIONS, Augment
 from holdfast.parts.jitter import Jitter
 
 CPU = torch.device("cpu")
@@ -173,7 +173,7 @@ def test_colours_come_in_every_order():
 @pytest.mark.parametrize("name", ["cotta", "rotta"])
 def test_one_draw_for_the_batch_and_noise_for_each_pixel(name):
     image = 0.35 + 0.2 * pictures(1, 32, 32, torch.float32)  # far from 0 and 1: no noise is clipped
-    augment = Augment(name, Draws(3, CPU))
+    augment = Augment(AUGMENTATIONS[name], Draws(3, CPU))
     for _ in range(3):
         views = augment(image.expand(256, -1, -1, -1))
         noise = views - views.mean(0)
@@ -201,7 +201,7 @@ def test_noise_is_all_that_is_added_to_the_drawn_view():
 def test_views_keep_range_shape_and_dtype(size, dtype):
     images = pictures(3, *size, dtype)
     before = images.clone()
-    augment = Augment("cotta", Draws(0, CPU))
+    augment = Augment(AUGMENTATIONS["cotta"], Draws(0, CPU))
     for _ in range(20):
         view = augment(images)
         assert (view.shape, view.dtype) == (images.shape, dtype)
@@ -211,15 +211,20 @@ def test_views_keep_range_shape_and_dtype(size, dtype):
 
 def test_views_lie_where_the_images_lie():
     images = pictures(4, 16, 16)
-    plain, moved = Augment("cotta", Draws(0, CPU)), Augment("cotta", Draws(0, CPU), (-2.0, 2.0))
+    plain, moved = (
+        Augment(AUGMENTATIONS["cotta"], Draws(0, CPU)),
+        Augment(AUGMENTATIONS["cotta"], Draws(0, CPU), (-2.0, 2.0)),
+    )
     assert torch.allclose(moved(4 * images - 2), 4 * plain(images) - 2, atol=1e-9)
 
 
 @pytest.mark.parametrize("count", [1, 5])
 def test_memory_format_is_kept_and_changes_no_value(count):
     images = pictures(count, 32, 32, torch.float32)
-    rows = Augment("cotta", Draws(0, CPU))(images)
-    last = Augment("cotta", Draws(0, CPU))(images.contiguous(memory_format=torch.channels_last))
+    rows = Augment(AUGMENTATIONS["cotta"], Draws(0, CPU))(images)
+    last = Augment(AUGMENTATIONS["cotta"], Draws(0, CPU))(
+        images.contiguous(memory_format=torch.channels_last)
+    )
     assert rows.is_contiguous()
     assert last.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(rows, last)
@@ -227,7 +232,7 @@ def test_memory_format_is_kept_and_changes_no_value(count):
 
 def test_a_seed_is_a_view():
     images = pictures(4, 16, 16)
-    first, again, other = (Augment("cotta", Draws(seed, CPU)) for seed in (0, 0, 1))
+    first, again, other = (Augment(AUGMENTATIONS["cotta"], Draws(seed, CPU)) for seed in (0, 0, 1))
     view = first(images)
     assert torch.equal(view, again(images))
     assert not torch.allclose(view, other(images), atol=0.05)
@@ -236,19 +241,19 @@ def test_a_seed_is_a_view():
 
 def test_cotta_and_rotta_are_the_same_chain():
     images = pictures(4, 16, 16)
-    cotta, rotta = (Augment(name, Draws(0, CPU)) for name in ("cotta", "rotta"))
+    cotta, rotta = (Augment(AUGMENTATIONS[name], Draws(0, CPU)) for name in ("cotta", "rotta"))
     assert torch.equal(cotta(images), rotta(images))
 
 
 def test_torchs_random_state_is_left_alone():
     before = torch.get_rng_state()
-    Augment("cotta", Draws(0, CPU))(pictures(4, 16, 16))
+    Augment(AUGMENTATIONS["cotta"], Draws(0, CPU))(pictures(4, 16, 16))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_alternate_counts_what_is_committed_and_what_lies_ahead():
     images = pictures(2, 4, 4)
-    augment = Augment("alternate", Draws(0, CPU))
+    augment = Augment(AUGMENTATIONS["alternate"], Draws(0, CPU))
 
     def flips(ahead):
         view = augment(images, ahead)
@@ -267,7 +272,7 @@ def test_alternate_counts_what_is_committed_and_what_lies_ahead():
 def test_flip_and_none_are_the_same_at_every_call():
     images = pictures(2, 4, 4)
     for name, expected in (("flip", images.flip(3)), ("none", images)):
-        augment = Augment(name, Draws(0, CPU))
+        augment = Augment(AUGMENTATIONS[name], Draws(0, CPU))
         for ahead in range(3):
             assert torch.equal(augment(images, ahead), expected)
             augment.commit()
@@ -276,9 +281,9 @@ def test_flip_and_none_are_the_same_at_every_call():
 @pytest.mark.parametrize("name", ["strong", "cotta", "rotta"])
 def test_what_cannot_be_augmented_is_refused_by_name(name):
     with pytest.raises(ValueError, match=rf"augment={name} .*input_range=\(low, high\).*flip"):
-        Augment(name, Draws(0, CPU), None)
-    augment = Augment(name, Draws(0, CPU))
+        Augment(AUGMENTATIONS[name], Draws(0, CPU), None)
+    augment = Augment(AUGMENTATIONS[name], Draws(0, CPU))
     for shape in ((2, 1, 8, 8), (3, 8, 8), (2, 12)):
         with pytest.raises(ValueError, match=rf"augment={name} works on RGB .*augment=flip\."):
             augment(torch.rand(shape))
-    Augment("flip", Draws(0, CPU), None)(torch.rand(2, 1, 8, 8))
+    Augment(AUGMENTATIONS["flip"], Draws(0, CPU), None)(torch.rand(2, 1, 8, 8))

@@ -7,7 +7,7 @@ from toys import stream, toy_net
 from holdfast.engine.network import Network
 from holdfast.engine.step import Step
 from holdfast.parts.learn import Descent, PlainStep
-from holdfast.parts.terms import Said, Term
+from holdfast.parts.terms import Term, TermResult
 
 
 class Sureness(Term):
@@ -20,7 +20,7 @@ class Sureness(Term):
 
     def forward(self, step):
         p = step.detached_probabilities if self.detached else step.probabilities
-        return Said(-p.amax(1).mean(), len(step.images))
+        return TermResult(-p.amax(1).mean(), len(step.images))
 
 
 def propose(*terms, trains=True):

@@ -156,7 +156,7 @@ def test_redundancy_follows_the_number_of_classes_unless_it_is_given(name):
         assert found.advice(classes) == []
     for written in (compose(f"{name}(redundancy=0.2)"), compose(name, preset="cifar100-c")):
         assert written.for_classes(10) == written
-        assert written.host.redundancy == (0.2 if written.company[0].preset is None else 0.05)
+        assert written.host.redundancy == (0.2 if written.contexts[0].preset is None else 0.05)
         assert "drops most images of 10 classes" in written.advice(10)[0]
         assert "0.5 suits them" in written.advice(10)[0]
 

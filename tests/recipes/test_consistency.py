@@ -6,7 +6,7 @@ from toys import stream, toy_net
 
 import holdfast
 from holdfast.engine.draws import Draws
-from holdfast.parts.augment import Augment, strong
+from holdfast.parts.augment import AUGMENTATIONS, Augment, strong
 
 
 def restate(*, lr, weight, views, host=None):
@@ -72,7 +72,7 @@ def test_statistics_of_the_augmented_view_are_not_recorded():
 def test_strong_views_stay_in_range_and_differ_by_image():
     images = torch.cat(stream(("all",) * 4))
     images[1:] = images[0]
-    augment = Augment("strong", Draws(0, torch.device("cpu")))
+    augment = Augment(AUGMENTATIONS["strong"], Draws(0, torch.device("cpu")))
     view = augment(images)
     assert view.shape == images.shape
     assert view.min() >= 0 and view.max() <= 1
@@ -94,12 +94,12 @@ def test_strong_cutouts_are_as_frequent_as_stated():
 
 def test_augmentation_leaves_torchs_random_state_alone():
     before = torch.get_rng_state()
-    Augment("strong", Draws(0, torch.device("cpu")))(torch.full((4, 3, 8, 8), 0.3))
+    Augment(AUGMENTATIONS["strong"], Draws(0, torch.device("cpu")))(torch.full((4, 3, 8, 8), 0.3))
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_strong_needs_colour():
-    augment = Augment("strong", Draws(0, torch.device("cpu")))
+    augment = Augment(AUGMENTATIONS["strong"], Draws(0, torch.device("cpu")))
     with pytest.raises(ValueError, match="RGB"):
         augment(torch.rand(2, 1, 8, 8))
 
@@ -107,7 +107,10 @@ def test_strong_needs_colour():
 def test_strong_views_lie_where_the_images_lie():
     images = torch.cat(stream(("all",) * 2))
     draws = [Draws(0, torch.device("cpu")) for _ in range(2)]
-    plain, moved = Augment("strong", draws[0]), Augment("strong", draws[1], (-2.0, 2.0))
+    plain, moved = (
+        Augment(AUGMENTATIONS["strong"], draws[0]),
+        Augment(AUGMENTATIONS["strong"], draws[1], (-2.0, 2.0)),
+    )
     assert torch.allclose(moved(4 * images - 2), 4 * plain(images) - 2, atol=1e-4)
     with pytest.raises(ValueError, match=r"input_range=\(low, high\)"):
         holdfast.adapt(toy_net(), "consistency", input_range=None)

@@ -135,7 +135,7 @@ def follow_both(spec, build, dtype, *, moves=True, **options):
         own = dict(adapter.model.named_parameters())
         for name in compared(spec):
             close(own[name], student.w[name], dtype, f"{name} after batch {index}")
-            taught = adapter._task.teacher.parameters[name]
+            taught = adapter._slots.task.teacher.parameters[name]
             close(taught, teacher.w[name], dtype, f"the teacher's {name} after batch {index}")
     if moves:
         assert all((student.w[name] - start[name]).abs().max() > 1e-4 for name in MOVING)
@@ -212,10 +212,10 @@ def test_restoring_touches_the_student_alone():
     with_it, without = (holdfast.adapt(net, cotta(restore=p)) for p in (0.3, 0))
     images = stream(("some",), torch.float64)[0]
     assert torch.equal(with_it(images), without(images))
-    for name, taught in without._task.teacher.parameters.items():
-        assert torch.equal(with_it._task.teacher.parameters[name], taught)
-    for name, state in without._learn.live().items():
-        assert torch.equal(with_it._learn.live()[name], state)
+    for name, taught in without._slots.task.teacher.parameters.items():
+        assert torch.equal(with_it._slots.task.teacher.parameters[name], taught)
+    for name, state in without._slots.learn.tensors().items():
+        assert torch.equal(with_it._slots.learn.tensors()[name], state)
     for name, trained in without.model.named_parameters():
         got, source = with_it.model.get_parameter(name), net.get_parameter(name)
         assert torch.equal(torch.where(got == source, trained, got), trained)

@@ -172,7 +172,7 @@ def test_prototypes_follow_the_paper():
         return step, toy
 
     adapter, *_ = follow("debias(lr=0.001,alpha=0.9)", build, torch.float64)
-    got = adapter._state.live()["terms/ema/prototypes"]
+    got = adapter._state.tensors()["terms/ema/prototypes"]
     assert torch.allclose(got, torch.stack(toys[0].pt), rtol=0, atol=1e-10)
 
 

@@ -112,7 +112,7 @@ def test_fisher_from_a_loader_of_its_own():
     adapter = holdfast.adapt(net, "eata", source=source)
     expected = plain_fisher(net, images_of(other))
     for got, want in zip(
-        source.fisher_of(adapter.network, adapter._task.parameters, 2000).values(),
+        source.fisher_of(adapter.network, adapter._slots.task.parameters, 2000).values(),
         expected,
         strict=True,
     ):

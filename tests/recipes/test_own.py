@@ -14,9 +14,9 @@ import holdfast
 from holdfast import Debias
 from holdfast.cli.main import main
 from holdfast.explain.card import card
-from holdfast.recipes import compose as spec
 from holdfast.recipes import own
 from holdfast.recipes.compose import brief, compose, parse
+from holdfast.recipes.registry import register
 
 pytestmark = pytest.mark.usefixtures("own_folder")
 
@@ -125,7 +125,7 @@ def test_a_file_that_will_not_do_is_told(own_folder, text, message):
 def test_a_name_of_ours_cannot_be_taken_in_python_either():
     with pytest.raises(ValueError, match=r"'tent' of .*another, as in @register"):
 
-        @spec.register("tent")
+        @register("tent")
         class Mine(holdfast.Method):
             pass
 
@@ -172,7 +172,7 @@ class Counting(Term):
         self.register_buffer("count", torch.zeros(()))
 
     def forward(self, step):
-        return Said(step.entropy.mean(), len(step.images))
+        return TermResult(step.entropy.mean(), len(step.images))
 
 """
     (own_folder / "mine.py").write_text(

@@ -46,7 +46,7 @@ def test_rdumb_resets(dtype):
     spec = "rdumb(lr=0.003,redundancy=0.7,reset_every=5)"
     adapter, counts, _ = follow(spec, restate(lr=0.003, redundancy=0.7, every=5), dtype)
     assert_none_some_all(counts)
-    assert int(adapter._state.live()["upkeep/0/batches"]) == 2
+    assert int(adapter._state.tensors()["upkeep/0/batches"]) == 2
 
 
 def test_default_limit_is_half_ln_1000_minus_one():

@@ -130,7 +130,7 @@ def restate(
 
 def projector(adapter):
     """The adapter's own; without a contrastive term there is none."""
-    found = [term for term in adapter._terms if term.label == "contrastive"]
+    found = [term for term in adapter._slots.terms if term.label == "contrastive"]
     return dict(found[0].projector.named_parameters()) if found else {}
 
 
@@ -143,7 +143,7 @@ def follow_rmt(spec, build, dtype, **options):
 
     def compare(when):
         own = dict(adapter.model.named_parameters())
-        taught = adapter._task.teacher.parameters
+        taught = adapter._slots.task.teacher.parameters
         for name in compared(spec):
             close(own[name], student.w[name], dtype, f"{name} {when}")
             close(taught[name], teacher.w[name], dtype, f"the teacher's {name} {when}")

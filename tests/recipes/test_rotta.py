@@ -151,7 +151,7 @@ def compare(dtype, batches=None, **settings):
         assert adapter.last.stepped == (updates > 0)
         for who, model, toy in (
             ("student", adapter.model, plain.student),
-            ("teacher", adapter._task.teacher.network.model, plain.teacher),
+            ("teacher", adapter._slots.task.teacher.network.model, plain.teacher),
         ):
             for name, weight in model.named_parameters():
                 close(weight, toy.w[name], dtype, f"{who}'s {name} after batch {index}")

@@ -143,7 +143,7 @@ def test_a_low_average_takes_the_weights_back_and_leaves_momentum(after, dtype):
     assert 0 < first < len(KINDS) - 2
     # Kept low, the average resets again with the next batch, though it has no reliable image.
     assert KINDS[first + 1] == "none" and diary.resets[first + 1] == (after == "keep")
-    assert max(tensor.abs().max() for tensor in adapter._learn.live().values()) > 1e-2
+    assert max(tensor.abs().max() for tensor in adapter._slots.learn.tensors().values()) > 1e-2
 
 
 def test_weights_are_the_sources_after_a_reset_and_coast_from_there():

@@ -18,6 +18,7 @@ from toys import (
 )
 
 import holdfast
+from holdfast.recipes.ttac import inverse
 
 BODY = ("conv1.weight", "conv1.bias", *NORM_AFFINE, "conv2.weight", "conv2.bias")
 
@@ -316,3 +317,13 @@ def test_saved_in_the_middle_goes_on_without_a_source(spec, tmp_path):
     for images in batches[5:]:
         assert torch.equal(loaded(images), adapter(images))
         assert_same_state(state_of(loaded), state_of(adapter))
+
+
+def test_gradients_of_the_inverse_are_right():
+    """Its backward is written by hand; against numerical ones, for symmetric positive matrices."""
+    roots = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def inverse_of_square(root):
+        return inverse(root @ root.mT + 0.5 * torch.eye(4, dtype=torch.float64))
+
+    assert torch.autograd.gradcheck(inverse_of_square, roots.requires_grad_())

@@ -5,24 +5,17 @@ import math
 import numpy as np
 import polars as pl
 import pytest
+from compared import comparison_of
 from made import make_run
 
 from holdfast.paper.measures import MEASURES
 from holdfast.report import chart_data
-from holdfast.report.sweeps import sweeps
-from holdfast.results.comparison import compare
-from holdfast.results.gather import gather
 from holdfast.results.stored import StoredRun
-
-
-def comparison(path):
-    (one,) = compare(gather(path).runs)
-    return one
 
 
 def test_accuracy_along_the_stream_is_that_of_the_rows(tmp_path):
     folder = make_run(tmp_path, accuracy={"fog": 20, "snow": 50, "original": 95})
-    rows, table = folder.rows, chart_data.stream(comparison(tmp_path))
+    rows, table = folder.rows, chart_data.stream(comparison_of(tmp_path))
     # Few batches: a point for each.
     assert table["accuracy"].to_list() == [
         100 * correct / 20 for correct in rows["correct"].to_list()
@@ -33,7 +26,7 @@ def test_accuracy_along_the_stream_is_that_of_the_rows(tmp_path):
 
 def test_a_long_stream_has_few_points_and_all_images(tmp_path):
     folder = make_run(tmp_path, batches=200, size=4)
-    table = chart_data.stream(comparison(tmp_path))
+    table = chart_data.stream(comparison_of(tmp_path))
     assert 100 < len(table) <= chart_data.POINTS + 3
     # Pieces of four batches: 16 images each.
     rows = folder.rows["correct"].to_list()
@@ -43,7 +36,7 @@ def test_a_long_stream_has_few_points_and_all_images(tmp_path):
 
 def test_seeds_are_averaged_along_the_stream(tmp_path):
     folders = [make_run(tmp_path, accuracy=acc, seed=seed) for seed, acc in ((0, 40), (1, 60))]
-    table = chart_data.stream(comparison(tmp_path))
+    table = chart_data.stream(comparison_of(tmp_path))
     both = np.array([folder.rows["correct"].to_list() for folder in folders]) * 5.0
     np.testing.assert_allclose(table["accuracy"], both.mean(0))
     np.testing.assert_allclose(table["std"], both.std(0, ddof=1))
@@ -52,35 +45,35 @@ def test_seeds_are_averaged_along_the_stream(tmp_path):
 def test_domains_have_their_bounds_unless_runs_differ(tmp_path):
     make_run(tmp_path)
     make_run(tmp_path, "tent", cut=6)
-    bounds = chart_data.boundaries(comparison(tmp_path))
+    bounds = chart_data.boundaries(comparison_of(tmp_path))
     assert bounds["domain"].to_list() == ["fog", "snow", "original"]
     assert bounds["start"].to_list() == [0, 80, 160]
     make_run(tmp_path, "bn", {"snow": 50, "fog": 50, "original": 50})
-    assert chart_data.boundaries(comparison(tmp_path)).is_empty()
+    assert chart_data.boundaries(comparison_of(tmp_path)).is_empty()
 
 
 def test_classes_are_ranked_by_how_often_they_are_predicted(tmp_path):
     folder = make_run(tmp_path, accuracy=50, rows={"favourite": 0.9})
-    table = chart_data.ranks(comparison(tmp_path))
+    table = chart_data.ranks(comparison_of(tmp_path))
     counts = folder.rows["predicted"].explode().value_counts()["count"]
     assert table["images"].to_list() == sorted(counts, reverse=True)
     assert table["rank"].to_list() == list(range(1, 11))
     assert set(table["level"]) == {24.0}
-    of_fog = chart_data.ranks(comparison(tmp_path), "fog")
+    of_fog = chart_data.ranks(comparison_of(tmp_path), "fog")
     fog = folder.rows.filter(pl.col("domain") == "fog")["predicted"].explode()
     assert of_fog["images"].max() == fog.value_counts()["count"].max()
 
 
 def test_many_classes_are_thinned_and_keep_both_ends(tmp_path):
     make_run(tmp_path, classes=1000, size=50)
-    table = chart_data.ranks(comparison(tmp_path))
+    table = chart_data.ranks(comparison_of(tmp_path))
     assert len(table) == chart_data.RANKS
     assert (table["rank"].min(), table["rank"].max()) == (1, 1000)
 
 
 def test_bins_are_over_all_images_of_all_seeds(tmp_path):
     folders = [make_run(tmp_path, seed=seed) for seed in range(2)]
-    table = chart_data.bins(comparison(tmp_path))
+    table = chart_data.bins(comparison_of(tmp_path))
     rows = pl.concat([folder.rows for folder in folders])
     sure = np.concatenate([np.array(one) for one in rows["confidence"].to_list()])
     right = np.concatenate(
@@ -101,7 +94,7 @@ def test_bins_are_over_all_images_of_all_seeds(tmp_path):
 
 def test_figures_by_domain_are_those_of_the_benchmark(tmp_path):
     folder = make_run(tmp_path, accuracy={"fog": 20, "snow": 50, "original": 95})
-    table = chart_data.by_domain(comparison(tmp_path))
+    table = chart_data.by_domain(comparison_of(tmp_path))
     finished = StoredRun.of(folder)
     for name in ("accuracy", "entropy", "bias", "time"):
         expected = MEASURES[name].read(finished)
@@ -114,9 +107,9 @@ def test_figures_by_domain_are_those_of_the_benchmark(tmp_path):
 
 def test_distances_are_those_of_the_analysis(tmp_path):
     make_run(tmp_path)
-    assert chart_data.geometry(comparison(tmp_path)).is_empty()
+    assert chart_data.geometry(comparison_of(tmp_path)).is_empty()
     folder = make_run(tmp_path, "eata+debias", analysis=True)
-    table = chart_data.geometry(comparison(tmp_path))
+    table = chart_data.geometry(comparison_of(tmp_path))
     assert set(table["method"]) == {"eata+debias"}
     assert table["gap"].to_list() == folder.analysis["gap"].to_list()
 
@@ -126,7 +119,7 @@ def test_distances_of_random_orders_are_averaged_domain_by_domain(tmp_path):
     for order, accuracy in enumerate(({"fog": 20, "snow": 60}, {"snow": 80, "fog": 40})):
         stream = f"continual(order=random,order_seed={order})"
         make_run(tmp_path, accuracy=accuracy, analysis=True, stream=stream)
-    table = chart_data.geometry(comparison(tmp_path))
+    table = chart_data.geometry(comparison_of(tmp_path))
     assert table["domain"].to_list() == ["fog", "snow"]
     assert table["gap"].to_list() == pytest.approx([8.5, 6.5])
 
@@ -134,7 +127,7 @@ def test_distances_of_random_orders_are_averaged_domain_by_domain(tmp_path):
 def test_an_alarm_stands_where_it_rang(tmp_path):
     make_run(tmp_path, accuracy=0, classes=40, batches=60, rows={"favourite": 1.0})
     make_run(tmp_path, "tent", classes=40, batches=60)
-    (alarm,) = chart_data.alarms(comparison(tmp_path)).to_dicts()
+    (alarm,) = chart_data.alarms(comparison_of(tmp_path)).to_dicts()
     assert alarm["method"] == "eata"
     assert alarm["seen"] == 20 * (alarm["batch"] + 1)
     # Watch looks over ten images a class, and at least 500.
@@ -148,38 +141,3 @@ def test_json_holds_six_digits_and_no_nan():
         "x": [0.333333, None],
         "n": [1, 2],
     }
-
-
-# Sweeps.
-
-
-def test_a_setting_that_varies_alone_is_an_axis(tmp_path):
-    make_run(tmp_path, "eata", 50)
-    for alpha, accuracy in ((0.9, 55), (0.99, 60)):
-        for seed in range(2):
-            make_run(tmp_path, f"eata+debias(alpha={alpha})", accuracy + 5 * seed, seed=seed)
-    (axis,) = sweeps(comparison(tmp_path))
-    assert (axis.key, axis.title) == ("debias.alpha", "α of debias")
-    assert axis.table["value"].to_list() == [0.9, 0.99]
-    assert axis.table["mean"].to_list() == pytest.approx([57.5, 62.5])
-    assert axis.table["std"].to_list() == pytest.approx([5 / math.sqrt(2)] * 2)
-    assert set(axis.table["curve"]) == {"eata+debias"}
-    assert set(axis.table["host_mean"]) == {50.0}
-
-
-def test_batch_sizes_have_a_curve_for_each_method(tmp_path):
-    for method in ("eata", "eata+debias"):
-        for batch in (16, 64, 4):
-            make_run(tmp_path, method, batch=batch)
-    (axis,) = sweeps(comparison(tmp_path))
-    assert axis.title == "batch size"
-    assert axis.table.filter(pl.col("curve") == "eata")["value"].to_list() == [4, 16, 64]
-    assert axis.table["curve"].n_unique() == 2
-    # Each batch size has a host of its own: there is no one level for all.
-    assert axis.table["host"].null_count() == 6
-
-
-def test_two_settings_at_once_are_no_curve(tmp_path):
-    make_run(tmp_path, "eata(lr=0.1,redundancy=0.1)")
-    make_run(tmp_path, "eata(lr=0.2,redundancy=0.2)")
-    assert sweeps(comparison(tmp_path)) == []

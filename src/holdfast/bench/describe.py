@@ -31,7 +31,7 @@ def describe(run: Run, materials: Materials) -> Manifest:
         fingerprint=run.fingerprint(hashes),
         title=run.title,
         run=run.as_used,
-        method=run.composition.for_classes(classes).plain,
+        method=run.composition.for_classes(classes).named_spec,
         settings={
             part.name: {one.name: SettingValue(one.value, one.origin) for one in part.settings}
             for part in card(run.methods, run.preset, classes).parts

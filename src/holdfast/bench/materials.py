@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from filelock import FileLock
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from holdfast.bench.code import code_hash, code_hashes
+from holdfast.bench.code import code_hashes
+from holdfast.bench.opened import Opened
 from holdfast.bench.plan import Run
-from holdfast.data.attack import Attacked
-from holdfast.data.cache import cached, cached_set
-from holdfast.data.corrupt.corrupted import find_table
-from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.data.cache import cached
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
-from holdfast.data.pools import Data, Pool
 from holdfast.data.readers.clean import open_clean
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.data.readers.sets import DataSet, open_data
-from holdfast.data.streams import Flow
-from holdfast.engine.network import fingerprint as model_fingerprint
-from holdfast.engine.network import logits_of
-from holdfast.models.find import find_model, hash_of_code
 from holdfast.source.source import Source
 from holdfast.util.hashing import file_hash, text_hash
-from holdfast.util.words import first_line
 
-# The data's own model and source set, where they are known.
-MODELS = {"glyphs-c": "glyphs"}
+# The images that models of these data were trained on.
 SOURCES = {
     "glyphs-c": "glyphs",
     "cifar10-c": "cifar10",
@@ -49,119 +36,13 @@ SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 SOURCE_BATCH = 64
 
-# SoTTA's adversarial images: of small images, and of ImageNet's.
-ATTACK: dict[str, Any] = {"steps": 10, "epsilon": 0.1}
-ATTACK_LARGE: dict[str, Any] = {"steps": 1, "epsilon": 0.2}
 
-T = TypeVar("T")
-
-
-class Materials:
-    """Opened once, however many runs share them; what takes long is kept below `folder`."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self._opened: dict[Hashable, Any] = {}
-        self._last_flow: tuple[Run, Flow] | None = None
-
-    def _cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self._opened:
-            self._opened[key] = make()
-        found: T = self._opened[key]
-        return found
-
-    # What is kept was made by some code, and serves that code alone.
-
-    @property
-    def _images(self) -> Path:
-        return self.folder / "images" / code_hash("data")[:16]
+class Materials(Opened):
+    """All that a run is made of, opened once; what takes long to make is kept below `folder`."""
 
     def _sources(self, run: Run) -> Path:
-        return (
-            self.folder
-            / "sources"
-            / _digest((code_hashes(run.methods), self._model_code(run)))[:16]
-        )
-
-    def model(self, run: Run) -> nn.Module:
-        name = run.model.name or MODELS.get(run.data.name)
-        if name is None:
-            self.data(run)  # if there is no such set, that is to be said first
-            raise ValueError(
-                f"Which model is to see {run.data.name}? Pass --model, such as "
-                "resnet20:path/to/weights.safetensors or package.module:factory."
-            )
-        check_device(run.machine.device)
-        return self._cached(
-            ("model", name, run.normalization, run.machine.device),
-            lambda: find_model(name, run.normalization).to(run.machine.device).eval(),
-        )
-
-    def model_hash(self, run: Run) -> str:
-        model = self.model(run)
-        return self._cached(("model hash", id(model)), lambda: model_fingerprint(model))
-
-    def _model_code(self, run: Run) -> dict[str, str | None]:
-        """What a model of one's own does with its weights stands in a file."""
-        name = run.model.name or ""
-        found = self._cached(("model code", name), lambda: hash_of_code(name))
-        return {} if found is None else {"model file": found}
-
-    def classes(self, run: Run) -> int:
-        """How many classes the model knows; the data may have fewer."""
-        model, data = self.model(run), self.data(run)
-
-        def counted() -> int:
-            images = next(iter(self.flow(run))).images[:2].to(run.machine.device)
-            with torch.no_grad():
-                return int(logits_of(model(images)).shape[1])
-
-        classes = self._cached(("classes", id(model)), counted)
-        if data.classes > classes:
-            raise ValueError(
-                f"{run.data.name} has {data.classes} classes, and the model knows {classes}: take "
-                "a model that was trained on them."
-            )
-        return classes
-
-    def data(self, run: Run) -> DataSet:
-        def opened() -> DataSet:
-            data = open_shown(run.shown, **vars(run.data))
-            fingerprint = data_fingerprint(data)
-            stored = cached_set(data, self._images / fingerprint[:16])
-            self._opened["hash", id(stored)] = fingerprint
-            return stored
-
-        return self._cached(("data", run.data, frozenset(run.shown)), opened)
-
-    def data_hash(self, run: Run) -> str:
-        return self._hash_of(self.data(run))
-
-    def _hash_of(self, data: DataSet | Images) -> str:
-        return self._cached(("hash", id(data)), lambda: data_fingerprint(data))
-
-    def flow(self, run: Run) -> Flow:
-        """The run's stream over its data; made once for all who ask while it is the latest."""
-        if self._last_flow is None or self._last_flow[0] != run:
-            self._last_flow = run, self._open_flow(run)
-        return self._last_flow[1]
-
-    def _open_flow(self, run: Run) -> Flow:
-        data = self.data(run)
-        intruders: Pool | Data | None = self._intruders(run)
-        if intruders is None and getattr(run.resolved_stream, "kind", None) == "attack":
-            small = find_table(data.domains[-1].dataset) == "cifar"
-            intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # notices are told before runs begin
-            return run.resolved_stream.over(data, seed=run.seed, intruders=intruders)
-
-    def _intruders(self, run: Run) -> Images | None:
-        """Images of no class that were given."""
-        name, root = run.stream.intruders, run.data.root
-        if name is None:
-            return None
-        return self._cached(("intruders", name, root), lambda: open_clean(name, root))
+        code = _digest((code_hashes(run.methods), self._model_code(run)))
+        return self.folder / "sources" / code[:16]
 
     def _source_set(self, run: Run) -> Images:
         """The images that the model was trained on, or some of them."""
@@ -253,12 +134,8 @@ class Materials:
 
     def _source_path(self, run: Run) -> Path:
         fisher = self.data_hash(run) if "fisher" in run.composition.needs else None
-        made_of = (
-            self.model_hash(run),
-            self._hash_of(self._source_set(run)),
-            run.model.head,
-            fisher,
-        )
+        images = self._hash_of(self._source_set(run))
+        made_of = (self.model_hash(run), images, run.model.head, fisher)
         return self._sources(run) / f"{_digest(made_of)[:16]}.safetensors"
 
     def _fisher_loader(self, run: Run) -> DataLoader[tuple[Tensor, int]] | None:
@@ -267,29 +144,6 @@ class Materials:
             return None
         names = [domain.name for domain in self.data(run).domains]
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
-
-
-def open_shown(shown: Sequence[str], name: str, root: str | None, **options: Any) -> DataSet:
-    """A set as a whole; where it lacks something, what a stream shows of it, with clean images if
-    there are any."""
-    try:
-        return open_data(name, root, **options)
-    except FileNotFoundError:
-        some = [each for each in CORRUPTIONS if each in shown] or CORRUPTIONS
-        for clean in (True, CLEAN in shown):
-            with suppress(FileNotFoundError):
-                return open_data(name, root, corruptions=some, clean=clean, **options)
-        raise
-
-
-def check_device(name: str) -> None:
-    try:
-        torch.empty(0, device=name)
-    except Exception as error:  # an AssertionError, where torch was built without it
-        raise ValueError(
-            f"torch has no device {name!r} here ({first_line(error)}): pass --device cpu, or "
-            "one that it has."
-        ) from None
 
 
 def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tensor, int]]:

@@ -123,7 +123,7 @@ class Run(RunOptions):
         given = {n: value for n, value in self.as_used.items() if n not in NOT_IN_FINGERPRINT}
         return {
             **given,
-            "method": self.composition.plain,
+            "method": self.composition.named_spec,
             "stream": str(self.resolved_stream),
             "version": holdfast.__version__,
         }

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from holdfast.cli.options import RUNS, Many, SweepSetup
+from holdfast.bench.given import RUNS
+from holdfast.cli.options import Many, SweepSetup
 from holdfast.cli.run import METHODS, tell_of_other_code
 from holdfast.util.terminal import show
 
@@ -113,7 +114,7 @@ class Sweep:
         import torch
 
         from holdfast.bench.sweep import read_sweep
-        from holdfast.recipes.compose import methods
+        from holdfast.recipes.registry import methods
 
         written = {} if self.file is None else read_sweep(self.file)
         names = ("method", "orders", "jobs")

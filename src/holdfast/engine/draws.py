@@ -35,7 +35,7 @@ class Draws:
             yield
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         """What is drawn inside is drawn again afterwards."""
         state = self.state
         try:

@@ -12,7 +12,7 @@ from holdfast.engine.checks import InputRange, check_images
 from holdfast.engine.network import Network, logits_of
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.options import Options
-from holdfast.parts.predict import Prediction
+from holdfast.engine.slots import Slots
 from holdfast.source.loaders import images_and_labels
 
 ADVICE = "an adapter keeps learning; what can be exported is adapter.frozen()"
@@ -26,7 +26,7 @@ class _SaysHowToExport(type):
         return f"{super().__repr__()} ({ADVICE})"
 
 
-class KeepsLearning(metaclass=_SaysHowToExport):
+class NotExportable(metaclass=_SaysHowToExport):
     """What cannot be exported or copied as it is, and says so."""
 
     def __reduce__(self) -> str:
@@ -39,7 +39,7 @@ class KeepsLearning(metaclass=_SaysHowToExport):
 
 
 def export(
-    prediction: Prediction,
+    slots: Slots,
     options: Options,
     calibrate: Iterable[Any] | None,
     statistics: Literal["stream", "batch"],
@@ -50,26 +50,32 @@ def export(
     if calibrate is not None and statistics == "batch":
         raise ValueError("calibrate=… sets running statistics: leave statistics='batch' out.")
 
-    spent: list[Network] = []
+    heads: dict[Network, nn.Module | None] = {}
 
     def plain(network: Network) -> nn.Module:
         model = network.plain_model().requires_grad_(False)
         if network.statistics is not None:
             network.statistics.write_into(model, statistics)
         if calibrate is not None:
-            if spent and isinstance(calibrate, Iterator):
+            if heads and isinstance(calibrate, Iterator):
                 raise ValueError(
                     "calibrate=… is read once for each network that predicts, student and teacher, "
                     "but it is a one-shot iterator: give a DataLoader or a list."
                 )
-            spent.append(network)
             _calibrate(model, network, calibrate, options.input_range)
         if not network.returns_tensor:
             model.register_forward_hook(_give_logits)
+        heads[network] = model.get_submodule(network.head_name) if network.head_name else None
         return model
 
+    exact = statistics == "batch"
     with torch.inference_mode(False), torch.no_grad():
-        return prediction.module(plain, statistics == "batch").eval()
+        module = slots.prediction.module(plain, exact)
+        for refine in slots.refine:
+            head = heads[slots.prediction.network]
+            names = (name for name, layer in module.named_modules() if layer is head)
+            module = refine.module(module, next(names, ""), exact)
+        return module.eval()
 
 
 def _give_logits(model: nn.Module, inputs: Any, output: Any) -> Tensor:

@@ -74,7 +74,7 @@ class Inspection(NamedTuple):
 
 
 def inspect(logits: list[Tensor], proposal: Proposal) -> Inspection:
-    largest = torch.stack([each.detach().abs().amax() for each in logits]).amax()
+    largest = torch.stack([values.detach().abs().amax() for values in logits]).amax()
     named = {"logits": largest, **proposal.losses}
     if proposal.gradient_norm is not None:
         named["gradient norm"] = proposal.gradient_norm.to(named["logits"])

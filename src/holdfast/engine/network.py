@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from holdfast.engine.checks import channels_come_last, check_logits, refuse_probabilities
 from holdfast.engine.heads import Seen, by_image, find_head, is_head, linear_layers, unwatch, watch
-from holdfast.engine.norms import Normalising, Statistics, statistics_of
+from holdfast.engine.norms import Normalisation, Statistics, batch_norms
 from holdfast.util.hashing import tensor_hash
 from holdfast.util.words import listed
 
@@ -51,7 +51,7 @@ class Network:
         self.device, self.dtype = tensor.device, tensor.dtype
         # What forwards run in: a half type by autocast, or None for the model's own.
         self.precision: torch.dtype | None = None
-        # What batch norm remembers, where it does not stay with the source's statistics.
+        # What batch norm goes by, where it does not stay with the source's statistics.
         self.statistics: Statistics | None = None
         self.forwards = 0
         # Whether the model gives logits as they are; not known before its first forward.
@@ -111,9 +111,9 @@ class Network:
             images = images.contiguous(memory_format=self.memory_format)
         return images
 
-    def normalise(self, by: Normalising, momentum: float = 0.1) -> None:
+    def normalise(self, by: Normalisation) -> None:
         """From now on, batch norm goes by these statistics."""
-        self.statistics = statistics_of(self.model, by, momentum)
+        self.statistics = by.start(batch_norms(self.model))
 
     @property
     def by_batch(self) -> bool:
@@ -125,8 +125,8 @@ class Network:
     ) -> tuple[list[Seen], Tensor]:
         """What the head saw and gave, and the logits, in float32 at least.
 
-        record: learnt from, so that batch norm takes these images into what it remembers.
-        aside: normalised as when learning, but nothing is remembered.
+        record: learnt from, so that batch norm records these images.
+        aside: normalised as when learning, but nothing is recorded.
         """
         self.forwards += 1
         # A cached cast of a weight would outlive the step that changes the weight.
@@ -156,7 +156,7 @@ class Network:
             return self.statistics.alone()
         if aside:
             return self.statistics.aside()
-        return self.statistics.recording(images) if record else nullcontext()
+        return self.statistics.recording(images) if record else self.statistics.predicting()
 
     def feature(self, seen: list[Seen], logits: Tensor) -> Tensor:
         """The feature of each image, in float32 at least."""
@@ -203,7 +203,7 @@ class Network:
             if not self._may_retry or self.memory_format is torch.contiguous_format:
                 raise refused from error
         if recorded and self.statistics is not None:
-            self.statistics.put_back()
+            self.statistics.restore()
         self._use(torch.contiguous_format)
         try:
             return self._run_once(images.contiguous())
@@ -253,6 +253,20 @@ def logits_of(output: Any) -> Tensor:
     """A model returns a tensor, or an object with `.logits`."""
     logits: Tensor = getattr(output, "logits", output)
     return logits
+
+
+def features_and_logits(model: nn.Module, head: str, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Of an exported module: what the layer of this name is given for each image, at its first
+    call, and what the module gives; both in float32 at least."""
+    seen: list[Tensor] = []
+    layer = model.get_submodule(head)
+    with layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
+        logits = at_least_float32(logits_of(model(images)))
+    weight = layer.weight
+    assert isinstance(weight, Tensor)  # find_head has seen to it
+    features = by_image(at_least_float32(seen[0]), weight[0].numel(), layer)
+    assert features is not None  # the adapter has seen to it
+    return features, logits
 
 
 def at_least_float32(x: Tensor) -> Tensor:

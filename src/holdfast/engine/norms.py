@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-
-Normalising = Literal["source", "batch", "running", "robust"]
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -21,56 +20,62 @@ def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, _BatchNorm)}
 
 
-def statistics_of(model: nn.Module, by: Normalising, momentum: float) -> Statistics | None:
-    """Set the model's batch norm layers up; None if nothing about them changes on a stream."""
-    layers = batch_norms(model)
-    without = {name: layer for name, layer in layers.items() if layer.running_mean is None}
-    if by in ("running", "robust"):
-        if without:
-            raise ValueError(
-                f"This method starts from the source's running statistics, but the batch norm "
-                f"layer {next(iter(without))!r} keeps none (track_running_stats=False)."
-            )
-        kind = RunningStatistics if by == "running" else RobustStatistics
-        return kind(layers, momentum) if layers else None
-    by_batch = layers if by == "batch" else without
-    return BatchStatistics(by_batch) if by_batch else None
+@dataclass(frozen=True)
+class Normalisation(ABC):
+    """By which statistics batch norm goes: a value that a method brings, such as `ByBatch()`."""
+
+    # Whether a batch is normalised by itself, so that one image alone has nothing to go by.
+    by_batch: ClassVar[bool] = False
+
+    @abstractmethod
+    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics | None:
+        """Set a network's batch norm layers up; None if nothing about them changes on a stream."""
 
 
 class Statistics(ABC):
-    """What batch norm layers remember of a stream."""
+    """What the batch norm layers of one network go by, and what they record of a stream."""
 
-    # Whether a batch is normalised by itself, so that one image alone has nothing to go by.
     by_batch = True
-    # Whether predictions depend on what is remembered.
+    # Whether predictions depend on what is recorded, so that it is a part of what was learnt.
     learnt = False
 
     def __init__(self, layers: Mapping[str, _BatchNorm]):
         self.layers = dict(layers)
         self.momentum = {name: layer.momentum for name, layer in layers.items()}
+        self._track({})
 
-    def _keep(self, tensors: Mapping[str, Tensor]) -> None:
+    def _track(self, tensors: Mapping[str, Tensor]) -> None:
+        """Name the tensors that are its state."""
         self._tensors = dict(tensors)
         self._before = [tensor.clone() for tensor in tensors.values()]
 
-    def live(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """The state, by name; the tensors themselves."""
         return self._tensors
 
-    def remember(self) -> None:
-        torch._foreach_copy_(self._before, list(self._tensors.values()))
+    def snapshot(self) -> None:
+        if self._before:
+            torch._foreach_copy_(self._before, list(self._tensors.values()))
 
-    def put_back(self) -> None:
-        """Undo what was recorded since `remember`."""
-        torch._foreach_copy_(list(self._tensors.values()), self._before)
+    def restore(self) -> None:
+        """Undo what was recorded since `snapshot`."""
+        if self._before:
+            torch._foreach_copy_(list(self._tensors.values()), self._before)
 
     def loaded(self) -> None:
         """Complete what an older file did not hold."""
         return
 
+    # How a forward inside each of these is normalised.
+
+    @contextmanager
+    def predicting(self) -> Iterator[None]:
+        """As for a prediction; nothing is recorded."""
+        yield
+
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
-        """Let the forward inside, of so many images, count: it is learnt from."""
+        """As when learning; these images, so many, are recorded."""
         for layer in self.layers.values():
             layer.train()
         try:
@@ -81,17 +86,19 @@ class Statistics(ABC):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Normalise the forward inside as when learning, but remember nothing of it."""
-        yield
+        """As when learning, but nothing is recorded."""
+        with self.predicting():
+            yield
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Normalise the forward inside, of one image, by what is known without it."""
+        """One image, where a batch is normalised by itself: by what is known without it."""
         yield
 
     @abstractmethod
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
-        """Give a copy of the adapted model plain eval-mode batch norm layers."""
+        """Give a copy of the adapted model eval-mode layers that go by these statistics without
+        this object's help; they may be other layers in place of the model's."""
 
 
 class BatchStatistics(Statistics):
@@ -110,10 +117,10 @@ class BatchStatistics(Statistics):
 
     def __init__(self, layers: Mapping[str, _BatchNorm]):
         super().__init__(layers)
-        self.source = {name: _buffers(layer) for name, layer in layers.items()}
+        self.source = {name: buffers_of(layer) for name, layer in layers.items()}
         self.average = {name: _zeros(layer) for name, layer in layers.items()}
         self.weight = torch.zeros(len(layers), dtype=torch.float64)
-        self._keep({**_named(self.average), "weight": self.weight})
+        self._track({**named_buffers(self.average), "weight": self.weight})
         for layer in self.layers.values():
             _by_batch(layer)
 
@@ -172,8 +179,7 @@ class BatchStatistics(Statistics):
                 _lend(layer, (mean / gathered, var / gathered, new_count))
                 layer.track_running_stats = True
             elif statistics == "stream" and source_mean is not None and source_var is not None:
-                kept = (source_mean, source_var, tracked)
-                _lend(layer, tuple(None if each is None else each.clone() for each in kept))
+                _lend(layer, _cloned((source_mean, source_var, tracked)))
                 layer.track_running_stats = True
 
 
@@ -185,16 +191,16 @@ class RunningStatistics(Statistics):
 
     def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
         super().__init__(layers)
-        self._keep(_named({name: _buffers(layer) for name, layer in layers.items()}))
+        self._track(named_buffers({name: buffers_of(layer) for name, layer in layers.items()}))
         for layer in self.layers.values():
             layer.momentum = momentum
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         # On copies: autograd still needs the originals as they were in the forward learnt from.
-        own = {name: _buffers(layer) for name, layer in self.layers.items()}
+        own = {name: buffers_of(layer) for name, layer in self.layers.items()}
         for name, layer in self.layers.items():
-            _lend(layer, tuple(None if each is None else each.clone() for each in own[name]))
+            _lend(layer, _cloned(own[name]))
         try:
             with self.recording(0):
                 yield
@@ -207,89 +213,52 @@ class RunningStatistics(Statistics):
             layer.momentum = self.momentum[name]
 
 
-class RobustStatistics(Statistics):
-    """Layers that normalise by a slow average of batches, which the batch learnt from is a part of
-    already (Yuan et al. 2023, RoTTA)."""
+@dataclass(frozen=True)
+class BySource(Normalisation):
+    """By the source's running statistics; layers that keep none go by the batch."""
 
-    by_batch = False
-    learnt = True
-
-    def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
-        super().__init__(layers)
-        self.share = momentum
-        self._keep(_named({name: _buffers(layer) for name, layer in layers.items()}))
-
-    @contextmanager
-    def recording(self, images: int) -> Iterator[None]:
-        hooks = [
-            layer.register_forward_pre_hook(self._mix_in, with_kwargs=False)
-            for layer in {id(layer): layer for layer in self.layers.values()}.values()
-        ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def _mix_in(self, layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Before a layer runs: stored ← (1 − m)·stored + m·batch, by the biased variance.
-
-        The layer, in eval mode, then normalises by the mixture. What it is given is x, with the
-        gradient that goes through the batch's part of the mixture added on the way back.
-        """
-        x, stored_mean, stored_var = inputs[0], layer.running_mean, layer.running_var
-        assert stored_mean is not None and stored_var is not None  # statistics_of has seen to it
-        with torch.no_grad():
-            wide = x.to(torch.promote_types(x.dtype, stored_mean.dtype))
-            axes = [d for d in range(x.ndim) if d != 1]
-            var, mean = torch.var_mean(wide, axes, correction=0)
-            stored_mean.lerp_(mean.to(stored_mean), self.share)
-            stored_var.lerp_(var.to(stored_var), self.share)
-            # A copy, since the next forward moves the stored one before a backward has used it.
-            center, scale = stored_mean.clone(), 1 / (stored_var + layer.eps)
-        same: Tensor = _Mixed.apply(x, mean, center, scale, self.share)  # type: ignore[no-untyped-call]
-        return (same, *inputs[1:])
-
-    def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
-        """The layers are plain ones already."""
+    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics | None:
+        without = {name: layer for name, layer in layers.items() if layer.running_mean is None}
+        return BatchStatistics(without) if without else None
 
 
-class _Mixed(torch.autograd.Function):
-    """x as it is; backwards, what x does to the mean and variance that it is normalised by.
+@dataclass(frozen=True)
+class ByBatch(Normalisation):
+    """By the statistics of the current batch."""
 
-    With m = … + a·mean(x) and v = … + a·var(x), and g the gradient of x/√(v + ε) as if m and v were
-    fixed: dx = g − a/N Σ g − a/N (x − mean) Σ g (x − m)/(v + ε).
-    """
+    by_batch: ClassVar[bool] = True
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, mean: Tensor, center: Tensor, scale: Tensor, share: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, mean, center, scale)
-        ctx.share = share
-        return x.view_as(x)
+    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics | None:
+        return BatchStatistics(layers) if layers else None
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        x, mean, center, scale = ctx.saved_tensors
-        axes = [d for d in range(x.ndim) if d != 1]
-        shape = [1, -1] + [1] * (x.ndim - 2)
-        share = ctx.share * x.shape[1] / x.numel()
-        wide, g = x.to(mean.dtype), gradient.to(mean.dtype)
-        total = g.sum(axes)
-        # Σ g (x − m), without a copy of x − m.
-        product = (g * wide).sum(axes) - center * total
-        slope = share * product * scale
-        through = share * total - slope * mean
-        back = g - through.view(shape) - wide * slope.view(shape)
-        return back.to(gradient.dtype), None, None, None, None
+
+@dataclass(frozen=True)
+class ByRunning(Normalisation):
+    """Learn by the current batch, predict by running averages, in which a new batch has this
+    share."""
+
+    momentum: float = 0.1
+    by_batch: ClassVar[bool] = True
+
+    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics | None:
+        check_running(layers)
+        return RunningStatistics(layers, self.momentum) if layers else None
+
+
+def check_running(layers: Mapping[str, _BatchNorm]) -> None:
+    for name, layer in layers.items():
+        if layer.running_mean is None:
+            raise ValueError(
+                f"This method starts from the source's running statistics, but the batch norm "
+                f"layer {name!r} keeps none (track_running_stats=False)."
+            )
 
 
 # Running mean, running variance, number of batches; a layer may lack each.
 Buffers = tuple[Tensor | None, ...]
 
 
-def _named(buffers: Mapping[str, Buffers]) -> dict[str, Tensor]:
+def named_buffers(buffers: Mapping[str, Buffers]) -> dict[str, Tensor]:
     return {
         f"{name}.{buffer}": tensor
         for name, three in buffers.items()
@@ -298,7 +267,7 @@ def _named(buffers: Mapping[str, Buffers]) -> dict[str, Tensor]:
     }
 
 
-def _buffers(layer: _BatchNorm) -> Buffers:
+def buffers_of(layer: _BatchNorm) -> Buffers:
     return layer.running_mean, layer.running_var, layer.num_batches_tracked
 
 
@@ -307,6 +276,10 @@ def _zeros(layer: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
     mean, var = (like.new_zeros(layer.num_features) for _ in range(2))
     # On the processor, where it can be read without waiting for a device.
     return mean, var, torch.zeros((), dtype=torch.int64)
+
+
+def _cloned(buffers: Buffers) -> Buffers:
+    return tuple(None if tensor is None else tensor.clone() for tensor in buffers)
 
 
 def _lend(layer: _BatchNorm, buffers: Buffers) -> None:

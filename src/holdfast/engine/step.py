@@ -21,7 +21,7 @@ class Step:
 
     learning: whether gradients will be wanted.
     record: whether norm layers take the batch into their averages.
-    aside: whether they go on as when learning, but remember nothing.
+    aside: whether they go on as when learning, but record nothing.
     newest: how many of the images are new; the others, before them, are a window's.
     before: the same batch seen before a trial move of the weights, as SAM makes.
     """
@@ -57,7 +57,7 @@ class Step:
     def logits(self) -> Tensor:
         return self._forward[1]
 
-    def looked_at(self) -> list[Tensor]:
+    def computed_logits(self) -> list[Tensor]:
         """The logits, if anybody has asked for them."""
         return [self.logits] if "_forward" in vars(self) else []
 
@@ -113,14 +113,22 @@ class Step:
     def reliable_count(self) -> Tensor | None:
         """How many of the newest images are reliable, where a method asked; by the first limit
         asked for."""
-        return next((mask[-self.newest :].sum() for mask in self._reliable.values()), None)
+        first = len(self.images) - self.newest
+        return next((mask[first:].sum() for mask in self._reliable.values()), None)
 
-    def view(self, images: Tensor) -> Step:
-        """Other images through the same network: one more forward."""
+    def view(self, images: Tensor, of: Tensor | None = None) -> Step:
+        """Other images through the same network: one more forward, normalised by themselves as
+        when learning, and recorded nowhere.
+
+        of: where they are a view of some of the batch's images only, the indices of these.
+        """
+        newest = None
+        if of is not None:
+            newest = int((of >= len(self.images) - self.newest).sum())
         prepared = self.network.prepare(images)
-        return Step(self.network, prepared, learning=self.learning, aside=True)
+        return Step(self.network, prepared, learning=self.learning, aside=True, newest=newest)
 
-    def once(self, make: Callable[[Step], T]) -> T:
+    def cached(self, make: Callable[[Step], T]) -> T:
         """What `make` makes of this batch, made once and shared by all who ask."""
         if make not in self._made:
             self._made[make] = make(self)

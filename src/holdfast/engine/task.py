@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from holdfast.engine.checks import InputRange
 from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
-from holdfast.parts.select import Select
+from holdfast.engine.norms import Normalisation
+from holdfast.parts.augment import Augment, Augmentation
 from holdfast.parts.teacher import Teacher
 from holdfast.source.gaussians import Gaussians
 from holdfast.source.loaders import Replay
@@ -22,17 +23,18 @@ from holdfast.source.work import Work
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Task:
     """The network, what trains in it, what is known of its source, and randomness of its own.
 
-    `fresh` makes another copy of the source model; `companions` are those that were made, and
+    normalisation: by which statistics batch norm goes, in the network and in copies beside it.
+    fresh: makes another copy of the source model; `companions` are those that were made, and
     `taken` names what was taken from the source.
     """
 
     network: Network
     parameters: Mapping[str, nn.Parameter]
-    selection: Select
+    normalisation: Normalisation
     source: Source | None
     draws: Draws
     input_range: InputRange
@@ -54,11 +56,15 @@ class Task:
     def _companion(self) -> Network:
         network = self.fresh()
         network.model.requires_grad_(False)
-        network.normalise(self.selection.statistics, self.selection.momentum)
+        network.normalise(self.normalisation)
         self.companions.append(network)
         return network
 
-    def once(self, make: Callable[[Task], T]) -> T:
+    def augment(self, kind: Augmentation) -> Augment:
+        """Views of this kind, drawn from the adapter's own randomness."""
+        return Augment(kind, self.draws, self.input_range)
+
+    def cached(self, make: Callable[[Task], T]) -> T:
         """What `make` makes for this task, made once and shared by all slots that ask."""
         if make not in self._made:
             self._made[make] = make(self)
@@ -99,7 +105,7 @@ class Task:
         self.taken.add(source.order_name(images))
         key = source.work_key(text, self.network, images)
         self.taken.add(f"work/{key}/")
-        return Work(source, key)
+        return source.work(key)
 
     def _source(self, *names: str) -> Source:
         if self.source is None:

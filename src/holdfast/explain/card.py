@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.recipes.base import Company, Method, Origin
-from holdfast.recipes.compose import Composition, compose, methods, parse
+from holdfast.recipes.base import CompositionContext, Method, Origin
+from holdfast.recipes.compose import Composition, compose, parse
+from holdfast.recipes.registry import methods
 from holdfast.util.settings import ByClasses, Value
 from holdfast.util.terminal import as_text, columns, facts
 from holdfast.util.words import enumerated
@@ -117,16 +118,16 @@ def card(
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         parts=tuple(
-            _part(resolved, one, company)
-            for resolved, one, company in zip(method.methods, written, method.company, strict=True)
+            _part(resolved, one, context)
+            for resolved, one, context in zip(method.methods, written, method.contexts, strict=True)
         ),
     )
 
 
-def _part(resolved: Method, written: Method, company: Company) -> Part:
-    origins = written.origins(company)
+def _part(resolved: Method, written: Method, context: CompositionContext) -> Part:
+    origins = written.origins(context)
     sentence, equation = describe(type(resolved))
-    role = "host" if company.host is None else "plug-in"
+    role = "host" if context.host is None else "plug-in"
     return Part(
         name=resolved.name,
         role=role if resolved.standalone or role == "plug-in" else "plug-in, here its own host",

@@ -21,7 +21,8 @@ from holdfast.explain.fit import Fit, try_method
 from holdfast.explain.inputs import check_inputs, describe
 from holdfast.models.normalization import Normalized
 from holdfast.parts.select import norm_layers
-from holdfast.recipes.compose import brief, compose, methods
+from holdfast.recipes.compose import brief, compose
+from holdfast.recipes.registry import methods
 from holdfast.source.source import Source
 from holdfast.util.cpu import untuned
 

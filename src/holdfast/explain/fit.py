@@ -95,8 +95,7 @@ def advise(
 
 def _by_batch(method: Composition, model: nn.Module) -> bool:
     """Whether it normalises by statistics of the batch at hand."""
-    statistics = method.host.selection().statistics
-    return statistics in ("batch", "running") and bool(batch_norms(model))
+    return method.host.selection().statistics.by_batch and bool(batch_norms(model))
 
 
 def _run(

@@ -13,7 +13,7 @@ from holdfast.data.streams import Continual, Stream, kinds
 from holdfast.data.streams import parse as parse_stream
 from holdfast.data.streams.papers import PAPERS
 from holdfast.explain.card import Card, card, describe, write
-from holdfast.recipes.compose import methods
+from holdfast.recipes.registry import methods
 from holdfast.util.terminal import as_text, columns, facts
 from holdfast.util.words import listed, nearest
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from holdfast.bench.given import GivenOptions
 from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
 from holdfast.paper.comparable import (
@@ -32,10 +32,6 @@ from holdfast.results.group import Group
 from holdfast.results.numbers import Number
 from holdfast.results.stored import StoredRun
 from holdfast.util.words import listed
-
-if TYPE_CHECKING:
-    from holdfast.cli.options import GivenOptions
-
 
 # Runs.
 

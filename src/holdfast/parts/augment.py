@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -13,32 +14,38 @@ from holdfast.engine.draws import Draws
 from holdfast.parts.jitter import jitter
 from holdfast.util.extras import require
 
-Augmentation = Literal["strong", "cotta", "rotta", "none", "flip", "alternate"]
+
+@dataclass(frozen=True)
+class Augmentation:
+    """A way to make new views of images: a value that a method brings.
+
+    make: is given a batch and the number of views made before; draws from torch's generators.
+    colours: it takes RGB images in [0, 1] and gives such; else any images, as they are.
+    random: whether it draws.
+    package: what has to be installed for it, where adapting does not need that otherwise.
+    """
+
+    name: str
+    make: Callable[[Tensor, int], Tensor]
+    colours: bool = False
+    random: bool = True
+    package: str = ""
 
 
 class Augment(nn.Module):
-    """A new view of a batch each time; what it drew or counted is kept only on `commit`.
-
-    `strong` draws for each image: colour jitter, grayscale, blur, three cutouts (after Liu et al.
-    2021, Unbiased Teacher; patches are filled with mid-grey). `cotta` and `rotta` draw once for the
-    whole batch: colour jitter, a small affine move, a slight blur, a flip, and noise (Wang et al.
-    2022; Yuan et al. 2023 take the same chain with the same constants). The others are fixed, for
-    exact tests: `none`, `flip` (left-right, always), `alternate` (odd calls flip, even ones do
-    nothing).
-    """
+    """A new view of a batch each time; what it drew or counted stays only on `commit`."""
 
     calls: Tensor
 
-    def __init__(self, name: Augmentation, draws: Draws, input_range: InputRange = (0.0, 1.0)):
+    def __init__(self, kind: Augmentation, draws: Draws, input_range: InputRange = (0.0, 1.0)):
         super().__init__()
-        self.name = name
+        self.kind = kind
         self.draws = draws
-        self.chain = CHAINS.get(name)
-        if name == "strong":
-            require("kornia", "augment=strong")
-        if self.chain and input_range is None:
+        if kind.package:
+            require(kind.package, f"augment={kind.name}")
+        if kind.colours and input_range is None:
             raise ValueError(
-                f"augment={name} changes colours, so it has to know where images lie: pass "
+                f"augment={kind.name} changes colours, so it has to know where images lie: pass "
                 "input_range=(low, high) instead of None, or choose augment=flip."
             )
         self.low, self.high = input_range or (0.0, 1.0)
@@ -47,24 +54,32 @@ class Augment(nn.Module):
     @torch.no_grad()
     def forward(self, images: Tensor, ahead: int = 0) -> Tensor:
         """`ahead`: views of this batch already taken, and not yet committed."""
-        if self.chain is None:
-            odd = self.name == "alternate" and (int(self.calls) + ahead) % 2 == 0
-            return images.flip(-1) if odd or self.name == "flip" else images
         self.check(images)
-        size = self.high - self.low
+        number, size = int(self.calls) + ahead, self.high - self.low
+        if not self.kind.random:
+            return self.kind.make(images, number)
         with self.draws.scope():
-            return self.chain(((images - self.low) / size).clamp(0, 1)) * size + self.low
+            if not self.kind.colours:
+                return self.kind.make(images, number)
+            scaled = ((images - self.low) / size).clamp(0, 1)
+            return self.kind.make(scaled, number) * size + self.low
 
     def check(self, images: Tensor) -> None:
         """Whether these can be augmented, to be asked before a view is wanted."""
-        if self.chain is not None and (images.ndim != 4 or images.shape[1] != 3):
+        if self.kind.colours and (images.ndim != 4 or images.shape[1] != 3):
             raise ValueError(
-                f"augment={self.name} works on RGB images (batch, 3, height, width), not on "
+                f"augment={self.kind.name} works on RGB images (batch, 3, height, width), not on "
                 f"{tuple(images.shape)}: choose augment=flip."
             )
 
     def commit(self, count: int = 1) -> None:
         self.calls += count
+
+    def copy(self) -> Augment:
+        """One that makes the views which this would make next."""
+        other = Augment(self.kind, self.draws.copy(), (self.low, self.high))
+        other.commit(int(self.calls))
+        return other
 
 
 def strong(images: Tensor) -> Tensor:
@@ -85,4 +100,24 @@ def strong(images: Tensor) -> Tensor:
     return out.clamp(0, 1)
 
 
-CHAINS: dict[str, Callable[[Tensor], Tensor]] = {"strong": strong, "cotta": jitter, "rotta": jitter}
+# Fixed ones, for exact tests: they draw nothing.
+FIXED = (
+    Augmentation("none", lambda images, _: images, random=False),
+    Augmentation("flip", lambda images, _: images.flip(-1), random=False),
+    Augmentation(  # odd calls flip, even ones do nothing
+        "alternate", lambda images, before: images if before % 2 else images.flip(-1), random=False
+    ),
+)
+
+# A draw for each image: colour jitter, grayscale, blur, three cutouts (after Liu et al. 2021,
+# Unbiased Teacher; patches are filled with mid-grey).
+STRONG = Augmentation("strong", lambda images, _: strong(images), colours=True, package="kornia")
+
+# One draw for the whole batch: colour jitter, a small affine move, a slight blur, a flip, and noise
+# (Wang et al. 2022; Yuan et al. 2023 take the same chain with the same constants).
+COTTA = Augmentation("cotta", lambda images, _: jitter(images), colours=True)
+ROTTA = Augmentation("rotta", lambda images, _: jitter(images), colours=True)
+
+# Those that a setting can name in several methods.
+AugmentationName = Literal["strong", "cotta", "rotta", "none", "flip", "alternate"]
+AUGMENTATIONS = {kind.name: kind for kind in (STRONG, COTTA, ROTTA, *FIXED)}

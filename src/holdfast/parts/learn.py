@@ -55,7 +55,8 @@ class Descent:
 
 @dataclass
 class Proposal:
-    """Gradients ready for a step, and what would be remembered with it. Nothing has changed yet.
+    """Gradients ready for a step, and what would change with it. All is as it was before; but see
+    `Learn.at_once`.
 
     due: whether a step could have been taken; not so between the steps of a method that takes one
     after every so many images.
@@ -78,29 +79,30 @@ class Proposal:
 class Learn(ABC):
     """Turns what terms say of a batch into a step."""
 
-    # Whether steps are taken while proposing, so that the adapter has to keep what was before.
+    # Whether steps are taken while proposing, so that the adapter takes a snapshot before.
     at_once = False
 
     @abstractmethod
-    def live(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """The state, by name; the tensors themselves."""
 
-    def held(self) -> dict[str, Tensor]:
+    def extra_state(self) -> dict[str, Tensor]:
         """State whose size is not known beforehand, by name."""
         return {}
 
-    def hold(self, held: Mapping[str, Tensor]) -> None:  # noqa: B027 (most hold nothing)
-        """Take back what `held` gave."""
+    def load_extra_state(self, saved: Mapping[str, Tensor]) -> None:  # noqa: B027 (most have none)
+        """Take back what `extra_state` gave; nothing: begin without."""
 
-    def remember(self) -> None:  # noqa: B027
-        """Put aside what it holds, for `put_back`."""
+    def snapshot(self) -> None:  # noqa: B027
+        """Put its extra state aside, for `restore`."""
 
-    def put_back(self) -> None:  # noqa: B027
-        """Hold again what was held at `remember`."""
+    def restore(self) -> None:  # noqa: B027
+        """Go back to the extra state at `snapshot`."""
 
     @abstractmethod
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
-        """Losses and gradients."""
+        """Losses and gradients. Weights may be moved for a trial, if they are back where they were
+        when it returns or fails."""
 
     @abstractmethod
     def apply(self) -> None:
@@ -120,7 +122,7 @@ class PlainStep(Learn):
         for parameter in parameters.values():
             self.optimizer.state[parameter] = _first_state(descent, parameter)
 
-    def live(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         return {
             f"{name}.{key}": value
             for name, parameter in self.parameters.items()
@@ -134,20 +136,20 @@ class PlainStep(Learn):
         for term in sorted(terms, key=lambda term: not term.drives):
             if total is None and not term.drives:
                 break
-            said = term(step)
-            if said is None:
+            result = term(step)
+            if result is None:
                 continue
-            if said.commit is not None:
-                proposal.commits.append(said.commit)
-            if said.loss is None:
+            if result.commit is not None:
+                proposal.commits.append(result.commit)
+            if result.loss is None:
                 continue
-            if term.drives and not said.loss.requires_grad:
+            if term.drives and not result.loss.requires_grad:
                 named = NO_GRADIENT.format(label=term.label)
                 raise ValueError(named if step.logits.requires_grad else NOTHING_TRAINS)
-            weighted = term.weight * said.loss
+            weighted = term.weight * result.loss
             total = weighted if total is None else total + weighted
-            proposal.losses[term.label] = said.loss.detach()
-            proposal.images[term.label] = said.images
+            proposal.losses[term.label] = result.loss.detach()
+            proposal.images[term.label] = result.images
         if total is not None:
             proposal.backwards = 1
             proposal.gradient_norm = self._gradients(

@@ -13,10 +13,14 @@ from holdfast.engine.step import Step
 
 
 class Predicted(NamedTuple):
-    """Logits of a batch, and what will be remembered once the batch has proved good."""
+    """Logits of a batch, and what changes once the batch has proved good.
+
+    seen: the forward whose features go with the logits; if not given, the adapted network's.
+    """
 
     logits: Tensor
     commit: Callable[[], None] | None = None
+    seen: Step | None = None
 
 
 class Export(Protocol):
@@ -25,30 +29,54 @@ class Export(Protocol):
 
 
 class Prediction(nn.Module, ABC):
-    """Makes the logits of a batch. Its buffers are its state."""
+    """Makes the logits of a batch. Its buffers are its state.
+
+    network: the one whose features go with the logits.
+    """
 
     # Whether it is made when the batch has been learnt from.
     after = False
 
+    def __init__(self, network: Network):
+        super().__init__()
+        self.network = network
+
     @abstractmethod
     def forward(self, step: Step) -> Predicted: ...
 
-    @abstractmethod
     def module(self, export: Export, exact: bool) -> nn.Module:
         """A plain module that predicts as this does; if `exact`, with all that depends on the
         batch as a whole, else so that it serves single images."""
+        return export(self.network)
 
 
 class Student(Prediction):
     """The adapted network's own logits."""
 
     def __init__(self, network: Network, *, after: bool = False):
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.after = after
 
     def forward(self, step: Step) -> Predicted:
         return Predicted(step.logits.detach())
 
-    def module(self, export: Export, exact: bool) -> nn.Module:
-        return export(self.network)
+
+class Refine(nn.Module, ABC):
+    """Changes the logits that leave, whatever host made them. Its buffers are its state.
+
+    Terms and memories never see what it gives. Of several, each is given what the one before it
+    gave, in the order written.
+    """
+
+    @abstractmethod
+    def forward(self, logits: Tensor, step: Step) -> Predicted:
+        """Better logits. `step` is the forward that these belong to, for its features."""
+
+    def module(self, predictor: nn.Module, head: str, exact: bool) -> nn.Module:
+        """A plain module that refines what `predictor` gives; `exact` as in `Prediction.module`.
+        `head` names the layer in `predictor` whose input is the feature, for
+        `features_and_logits`."""
+        raise ValueError(
+            f"{type(self).__name__} refines predictions of a stream, which a plain module cannot "
+            "do: use adapter.predict(images), or leave the plug-in out to export."
+        )

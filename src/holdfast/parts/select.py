@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from holdfast.engine.network import Network
-from holdfast.engine.norms import Normalising, batch_norms
+from holdfast.engine.norms import Normalisation, batch_norms
 
 NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
@@ -23,14 +23,12 @@ def norm_layers(model: nn.Module) -> dict[str, nn.Module]:
 class Select:
     """Which parameters train, and by which statistics batch norm normalises.
 
-    momentum: the share of a new batch in statistics that run along.
     exclude: norm layers whose name contains one of these words, parted by |, do not train.
     renews: batch norm is all that adapts, so that there has to be some.
     """
 
     what: Literal["nothing", "norm", "body", "all"]
-    statistics: Normalising
-    momentum: float = 0.1
+    statistics: Normalisation
     exclude: str = ""
     renews: bool = False
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.network import Network
+from holdfast.engine.step import Step
 
 
 class Teacher:
@@ -21,8 +22,11 @@ class Teacher:
 
     def __call__(self, images: Tensor, *, record: bool = False) -> Tensor:
         """Its logits, without gradient."""
-        with torch.no_grad():
-            return self.network(images, record=record)[1]
+        return Step(self.network, images, record=record).logits
+
+    def beside(self, step: Step, *, record: bool = False) -> Step:
+        """The same batch through the teacher, without gradient."""
+        return Step(self.network, step.images, record=record, newest=step.newest)
 
     @torch.no_grad()
     def follow(self, momentum: float) -> None:

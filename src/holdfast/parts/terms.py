@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from holdfast.engine.step import Step
 
 
-class Said(NamedTuple):
-    """What a term says of a batch: its loss, over how many images, and what it will remember.
+class TermResult(NamedTuple):
+    """What a term makes of a batch: its loss, over how many images, and what it will change.
 
-    `commit` runs once loss and gradients have proved finite, and not before. Without a loss there
-    is something to remember, but nothing to learn.
+    `commit` runs when loss and gradients have proved finite, and not before. Without a loss there
+    is something to take in, but nothing to learn.
     """
 
     loss: Tensor | None
@@ -40,8 +40,13 @@ class Term(nn.Module, ABC):
         self.weight = weight
 
     @abstractmethod
-    def forward(self, step: Step) -> Said | None:
+    def forward(self, step: Step) -> TermResult | None:
         """None: the term abstains."""
+
+    @property
+    def class_prototypes(self) -> Tensor | None:
+        """Prototypes of the classes that it makes of the stream, one row each, if it does."""
+        return None
 
 
 def symmetric_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -69,7 +74,7 @@ class ReliableEntropy(Term):
         self.register_buffer("q", torch.zeros(classes, dtype=like.dtype, device=like.device))
         self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
 
-    def forward(self, step: Step) -> Said | None:
+    def forward(self, step: Step) -> TermResult | None:
         keep = step.reliable(self.factor)
         if self.seen:
             cosine = torch.cosine_similarity(self.q[None], step.detached_probabilities, dim=1)
@@ -85,4 +90,4 @@ class ReliableEntropy(Term):
             self.q.copy_(0.9 * self.q + 0.1 * mean if self.seen else mean)
             self.seen.fill_(True)
 
-        return Said((weight * entropy).mean(), len(kept), commit)
+        return TermResult((weight * entropy).mean(), len(kept), commit)

@@ -1,30 +1,42 @@
-"""What follows a batch."""
+"""What follows a batch, when it has been answered."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from holdfast.engine.step import Step
 from holdfast.parts.learn import Proposal
 from holdfast.parts.teacher import Teacher
 
-if TYPE_CHECKING:
-    from holdfast.engine.adapter import Adapter
+
+class Forget(Protocol):
+    def __call__(self, *, optimizer: bool = True) -> None:
+        """Take back what was learnt: weights, averages, the optimiser's state too if not told
+        otherwise. Counters go on."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a batch led to, and a way back to the source."""
+
+    step: Step
+    proposal: Proposal
+    forget: Forget
 
 
 class Upkeep(nn.Module, ABC):
-    """Called after every batch that went through, or after every step. Its buffers are its state.
-
-    It is given the adapter and what the batch led to.
-    """
+    """Called after every batch that went through, or after every step; its answer is made by
+    then. Its buffers are its state."""
 
     after: Literal["batch", "step"] = "step"
 
     @abstractmethod
-    def forward(self, adapter: Adapter, proposal: Proposal) -> None: ...
+    def forward(self, outcome: Outcome) -> None: ...
 
 
 class ResetEvery(Upkeep):
@@ -38,11 +50,11 @@ class ResetEvery(Upkeep):
         self.every = every
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
 
-    def forward(self, adapter: Adapter, proposal: Proposal) -> None:
+    def forward(self, outcome: Outcome) -> None:
         self.batches += 1
         if self.batches >= self.every:
             self.batches.zero_()
-            adapter.forget()
+            outcome.forget()
 
 
 class MeanTeacher(Upkeep):
@@ -53,5 +65,5 @@ class MeanTeacher(Upkeep):
         self.teacher = teacher
         self.momentum = momentum
 
-    def forward(self, adapter: Adapter, proposal: Proposal) -> None:
+    def forward(self, outcome: Outcome) -> None:
         self.teacher.follow(self.momentum)

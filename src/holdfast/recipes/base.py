@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import nn
 
+from holdfast.engine.norms import ByBatch, BySource, Normalisation
+from holdfast.engine.task import Task
 from holdfast.parts.learn import Descent, Learn, PlainStep
-from holdfast.parts.predict import Prediction, Student
+from holdfast.parts.predict import Prediction, Refine, Student
+from holdfast.parts.route import Learnt, Route
 from holdfast.parts.select import Select
+from holdfast.parts.terms import Term
+from holdfast.parts.upkeep import Upkeep
 from holdfast.util.settings import ByClasses, Settled, Value, setting
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from holdfast.engine.task import Task
-    from holdfast.parts.terms import Term
-    from holdfast.parts.upkeep import Upkeep
-
 Origin = Literal["written", "plug-in", "host", "alone", "preset", "default"]
 
 
 @dataclass(frozen=True)
-class Company:
+class CompositionContext:
     """Where a method stands: on which host, with which plug-ins, under which preset.
 
     alone: no method in its own right is there, only plug-ins.
@@ -36,7 +37,7 @@ class Company:
     alone: bool = False
 
 
-ALONE = Company()
+ALONE = CompositionContext()
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,15 @@ class Method(Settled):
     plugin: ClassVar[bool] = False
     standalone: ClassVar[bool] = True
     learns: ClassVar[bool] = False
+    # Whether a plug-in acts through its host's steps. One that only refines predictions, or brings
+    # statistics, goes on a host that never learns too.
+    needs_steps: ClassVar[bool] = True
+    # Settings of a plug-in under which it changes nothing; None: there are none such.
+    neutral: ClassVar[Mapping[str, Value] | None] = None
     # Keeps images or features one by one; of a window only the newest are taken in.
-    gathers: ClassVar[bool] = False
+    keeps_samples: ClassVar[bool] = False
     # Without a gradient the optimiser still steps, so that momentum moves weights.
-    coasts: ClassVar[bool] = False
+    steps_without_gradient: ClassVar[bool] = False
     backwards: ClassVar[int] = 0
     presets: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
     # Values for a plug-in that is its own host.
@@ -75,29 +81,29 @@ class Method(Settled):
         for one in self.settings():
             object.__setattr__(self, one.name, one.check(getattr(self, one.name)))
 
-    def resolved(self, company: Company = ALONE) -> Self:
+    def resolved(self, context: CompositionContext = ALONE) -> Self:
         """With every setting filled in; a plug-in on a host, all but those of the host."""
         values: dict[str, Value] = {}
-        for origin in reversed(self.origins(company).values()):
+        for origin in reversed(self.origins(context).values()):
             values |= origin
-        if company.host is not None:
+        if context.host is not None:
             values = {name: value for name, value in values.items() if name not in HOST_SETTINGS}
         return replace(self, **values)
 
-    def origins(self, company: Company) -> dict[Origin, Mapping[str, Value]]:
+    def origins(self, context: CompositionContext) -> dict[Origin, Mapping[str, Value]]:
         """Where values come from, what wins first."""
-        host = company.host
-        replaced = {n: v for one in company.plugins for n, v in one.replaced(self.name).items()}
+        host = context.host
+        replaced = {n: v for one in context.plugins for n, v in one.replaced(self.name).items()}
         on_host = {
             **self.on.get((host or "", None), {}),
-            **self.on.get((host or "", company.preset), {}),
+            **self.on.get((host or "", context.preset), {}),
         }
         return {
             "written": self.given,
             "plug-in": replaced if host is None else {},
             "host": on_host,
-            "alone": self.alone if company.alone else {},
-            "preset": self.presets.get(company.preset or "", {}),
+            "alone": self.alone if context.alone else {},
+            "preset": self.presets.get(context.preset or "", {}),
             "default": {
                 one.name: one.default
                 for one in self.settings()
@@ -119,17 +125,27 @@ class Method(Settled):
 
     def replaced(self, host: str) -> Mapping[str, Value]:
         """What it replaces of this host."""
-        return self.replaces.get(host, {}) if self.acts() else {}
+        return self.replaces.get(host, {}) if self.has_effect() else {}
 
-    def acts(self) -> bool:
-        """Whether it does anything: a plug-in whose weights are all 0 does not."""
-        return True
+    def has_effect(self) -> bool:
+        """Whether it does anything: under its neutral settings it does not."""
+        neutral = self.neutral
+        return neutral is None or any(getattr(self, name) != neutral[name] for name in neutral)
+
+    def objection(self, host: Method) -> str | None:
+        """Why, as a plug-in, it cannot act on this host, and what to write instead."""
+        if host.learns or not self.needs_steps:
+            return None
+        return (
+            f"{host.name} never takes a step, so {self.name} has nothing to act on: write "
+            f"{self.name} alone, or put it on a method that learns, as in tent+{self.name}."
+        )
 
     # The slots, asked of resolved values only.
 
     def selection(self) -> Select:
         """What trains, and how norm layers behave."""
-        return Select("nothing", "source")
+        return Select("nothing", BySource())
 
     def terms(self, task: Task) -> list[Term]:
         """What is minimised. A term of weight 0 is left out."""
@@ -144,8 +160,28 @@ class Method(Settled):
         return Student(task.network)
 
     def upkeep(self, task: Task) -> list[Upkeep]:
-        """What follows a batch."""
+        """What follows a batch, when it has been answered."""
         return []
+
+    # The openings, for what does not fit these.
+
+    def refine(self, task: Task) -> list[Refine]:
+        """What is done to the logits before they leave."""
+        return []
+
+    def route(self, task: Task, learnt: Learnt) -> Route | None:
+        """Which state a batch meets; `learnt` tells names, shapes and first values of what is
+        learnt."""
+        return None
+
+    def normalisation(self, task: Task, by: Normalisation) -> Normalisation:
+        """By which statistics batch norm goes, if a plug-in is to change `by`, the host's."""
+        return by
+
+    def episode_steps(self) -> int:
+        """How many steps are taken on each image by itself, from the source on and before it is
+        predicted; 0: a batch is looked at as a whole, and what is learnt stays."""
+        return 0
 
     def prepare(self, task: Task, learn: Learn | None) -> None:
         """What is done once, before the stream."""
@@ -199,10 +235,10 @@ class Learner(Method):
     )
 
     def selection(self) -> Select:
-        return Select(self.select, "batch")
+        return Select(self.select, ByBatch())
 
-    def resolved(self, company: Company = ALONE) -> Self:
-        found = super().resolved(company)
+    def resolved(self, context: CompositionContext = ALONE) -> Self:
+        found = super().resolved(context)
         if self.nesterov is None and found.nesterov and not found.may_use_nesterov():
             return replace(found, nesterov=False)
         return found

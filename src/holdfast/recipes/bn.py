@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from holdfast.engine.norms import ByBatch
 from holdfast.parts.select import Select
 from holdfast.recipes.base import Method
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 
 
 @register("bn")
@@ -25,4 +26,4 @@ class Bn(Method):
     predicts: ClassVar[str] = "the network's logits under batch statistics"
 
     def selection(self) -> Select:
-        return Select("nothing", "batch", renews=True)
+        return Select("nothing", ByBatch(), renews=True)

@@ -1,73 +1,18 @@
-"""Spec strings such as `eata(lr=0.001)+debias` or `file.py:Method+debias`, the registry of methods,
-and their composition."""
+"""Spec strings such as `eata(lr=0.001)+debias` or `file.py:Method+debias`; what they compose."""
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib import import_module
-from pathlib import Path
-from typing import TypeVar
 
 from holdfast.recipes import own
-from holdfast.recipes.base import HOST_SETTINGS, Company, Method
-from holdfast.util.imports import is_file
+from holdfast.recipes.base import HOST_SETTINGS, CompositionContext, Method
+from holdfast.recipes.registry import methods
 from holdfast.util.settings import SpecError, Value, read_settings
 from holdfast.util.words import listed, nearest
 
 PRESETS = ("cifar100-c", "imagenet-c")
-
-_registry: dict[str, type[Method]] = {}
-_entry_points_read = False
-
-M = TypeVar("M", bound=type[Method])
-
-
-def register(name: str) -> Callable[[M], M]:
-    """Class decorator: make a method known under a name."""
-
-    def enter(method: M) -> M:
-        own.check_name(name, method)
-        method.name = name
-        # One in a file that a spec string names is known by its place alone: the name would mean
-        # nothing in another process.
-        if not is_file(method.__module__):
-            _registry[name] = method
-        return method
-
-    return enter
-
-
-@cache
-def _register_all() -> None:
-    """Import every file of this package; they import this one, so not before they are asked for."""
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        import_module(f"{__package__}.{module.name}")
-
-
-def methods() -> dict[str, type[Method]]:
-    """All methods by name, those of installed packages among them. The classes carry the traits
-    that `holdfast card` shows.
-
-    >>> import holdfast
-    >>> holdfast.methods()["debias"].plugin
-    True
-    """
-    global _entry_points_read
-    _register_all()
-    if not _entry_points_read:
-        _entry_points_read = True  # before they are, since a package may ask for methods()
-        _registry.update(own.registered())
-    return dict(sorted(_registry.items()))
-
-
-def built_in() -> set[str]:
-    """The names of holdfast's own methods."""
-    _register_all()
-    return {name for name, method in _registry.items() if not own.is_own(method)}
 
 
 def find(name: str) -> type[Method]:
@@ -151,7 +96,7 @@ class Composition:
 
     host: Method
     plugins: tuple[Method, ...] = ()
-    company: tuple[Company, ...] = field(default=(), compare=False, repr=False)
+    contexts: tuple[CompositionContext, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -187,7 +132,7 @@ class Composition:
         return "+".join(str(one) for one in self.methods)
 
     @property
-    def plain(self) -> str:
+    def named_spec(self) -> str:
         """The same by names alone, wherever methods of one's own lie."""
         return "+".join(one.written(one.name) for one in self.methods)
 
@@ -222,16 +167,16 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
         else:
             raise ValueError(f"A method is a spec string or a typed value, not {part!r}.")
     host, plugins = read[0], tuple(read[1:])
-    _check_company(host, plugins)
+    _check_fit(host, plugins)
     alone = not host.standalone
-    as_plugin = Company(preset, host=host.name, alone=alone)
+    as_plugin = CompositionContext(preset, host=host.name, alone=alone)
     resolved = tuple(one.resolved(as_plugin) for one in plugins)
-    as_host = Company(preset, plugins=resolved, alone=alone)
-    company = (as_host, *(as_plugin for _ in plugins))
-    return Composition(host.resolved(as_host), resolved, company)
+    as_host = CompositionContext(preset, plugins=resolved, alone=alone)
+    contexts = (as_host, *(as_plugin for _ in plugins))
+    return Composition(host.resolved(as_host), resolved, contexts)
 
 
-def _check_company(host: Method, plugins: tuple[Method, ...]) -> None:
+def _check_fit(host: Method, plugins: tuple[Method, ...]) -> None:
     names = [one.name for one in (host, *plugins)]
     for plugin in plugins:
         if not plugin.plugin:
@@ -240,11 +185,9 @@ def _check_company(host: Method, plugins: tuple[Method, ...]) -> None:
                 f"{plugin.name} is a host, not a plug-in, so it cannot follow {host.name}{other}. "
                 f"Plug-ins: {listed(n for n, one in methods().items() if one.plugin)}."
             )
-        if not host.learns:
-            raise ValueError(
-                f"{host.name} never takes a step, so {plugin.name} has nothing to act on: write "
-                f"{plugin.name} alone, or put it on a method that learns, as in tent+{plugin.name}."
-            )
+        objection = plugin.objection(host)
+        if objection is not None:
+            raise ValueError(objection)
         shared = plugin.given.keys() & HOST_SETTINGS
         if shared:
             raise ValueError(

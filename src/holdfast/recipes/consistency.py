@@ -9,10 +9,10 @@ from torch import nn
 
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
-from holdfast.parts.augment import Augment, Augmentation
-from holdfast.parts.terms import Said, Term
+from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
+from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import setting
 
 
@@ -23,10 +23,10 @@ class Agreement(Term):
         super().__init__("consistency", weight)
         self.augment = augment
 
-    def forward(self, step: Step) -> Said:
+    def forward(self, step: Step) -> TermResult:
         view = step.view(self.augment(step.images))
         loss = nn.functional.cross_entropy(view.logits, step.detached_probabilities)
-        return Said(loss, len(step.images), self.augment.commit)
+        return TermResult(loss, len(step.images), self.augment.commit)
 
 
 @register("consistency")
@@ -43,24 +43,22 @@ class Consistency(Learner):
     )
     memory: ClassVar[str] = "the activations of the augmented batch"
     plugin: ClassVar[bool] = True
+    neutral: ClassVar = {"lambda_cons": 0.0}
     standalone: ClassVar[bool] = False
 
     lambda_cons: float = setting(1.0, "weight of the term; 0 leaves it out", at_least=0)
-    augment: Augmentation = setting(
+    augment: AugmentationName = setting(
         "strong", "the new view: strong (a draw for each image), cotta's or rotta's, or a fixed one"
     )
 
     def terms(self, task: Task) -> list[Term]:
         if not self.lambda_cons:
             return []
-        augment = Augment(self.augment, task.draws, task.input_range)
+        augment = task.augment(AUGMENTATIONS[self.augment])
         return [Agreement(self.lambda_cons, augment)]
 
-    def acts(self) -> bool:
-        return self.lambda_cons > 0
-
     def always_drives(self) -> bool:
-        return self.acts()
+        return self.has_effect()
 
     def extra_forwards(self) -> int:
-        return int(self.acts())
+        return int(self.has_effect())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,24 +13,22 @@ from holdfast.engine.draws import Draws
 from holdfast.engine.network import logits_of
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
-from holdfast.parts.augment import Augment, Augmentation
-from holdfast.parts.learn import Proposal
+from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
 from holdfast.parts.predict import Export, Predicted, Prediction
-from holdfast.parts.terms import Said, Term, symmetric_cross_entropy
-from holdfast.parts.upkeep import MeanTeacher, Upkeep
+from holdfast.parts.terms import Term, TermResult, symmetric_cross_entropy
+from holdfast.parts.upkeep import MeanTeacher, Outcome, Upkeep
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import setting
-
-if TYPE_CHECKING:
-    from holdfast.engine.adapter import Adapter
 
 
 class Target(NamedTuple):
-    """The teacher's logits, and over how many augmented views they are a mean."""
+    """The teacher's logits, over how many augmented views they are a mean, and its first forward
+    among them."""
 
     logits: Tensor
     views: int
+    seen: Step | None = None
 
 
 def look(
@@ -56,8 +54,8 @@ class TeacherPrediction(Prediction):
     """The teacher's logits, or the student's."""
 
     def __init__(self, task: Task, augment: Augment, *, below: float, views: int, student: bool):
-        super().__init__()
-        self.task = task
+        super().__init__(task.network if student else task.teacher.network)
+        self.teacher = task.teacher
         self.augment = augment
         self.below = below
         self.views = views
@@ -68,15 +66,18 @@ class TeacherPrediction(Prediction):
     @torch.no_grad()
     def target(self, step: Step) -> Target:
         self.augment.check(step.images)
-        recorded = not step.record
+        first: Step | None = None
 
         def teacher(images: Tensor) -> Tensor:
-            nonlocal recorded
-            record, recorded = not recorded, True  # of several views, the first
-            return self.task.teacher(step.network.prepare(images), record=record)
+            nonlocal first
+            record = step.record and first is None  # of several views, the first
+            images = step.network.prepare(images)
+            seen = Step(self.teacher.network, images, record=record, newest=step.newest)
+            first = first or seen
+            return seen.logits
 
         anchor = self.anchor
-        return look(
+        target = look(
             step.images,
             teacher,
             None if anchor is None else lambda images: anchor(images)[1],
@@ -84,23 +85,24 @@ class TeacherPrediction(Prediction):
             below=self.below,
             views=self.views,
         )
+        return target._replace(seen=first)
 
     @property
     def _averages(self) -> bool:
         """Whether views may be wanted: without augmentation they are all the same."""
-        return self.below > 0 and self.augment.name != "none"
+        return self.below > 0 and self.augment.kind.name != "none"
 
     def forward(self, step: Step) -> Predicted:
-        logits = step.logits.detach() if self.student else step.once(self.target).logits
-        return Predicted(logits)
+        if self.student:
+            return Predicted(step.logits.detach())
+        target = step.cached(self.target)
+        return Predicted(target.logits, seen=target.seen)
 
     def module(self, export: Export, exact: bool) -> nn.Module:
-        if self.student:
-            return export(self.task.network)
-        teacher = export(self.task.teacher.network)
-        if not exact or self.anchor is None:
-            return teacher
-        return Views(teacher, export(self.anchor), self.augment, self.below, self.views)
+        predictor = export(self.network)
+        if self.student or not exact or self.anchor is None:
+            return predictor
+        return Views(predictor, export(self.anchor), self.augment, self.below, self.views)
 
 
 class Views(nn.Module):
@@ -112,14 +114,12 @@ class Views(nn.Module):
         super().__init__()
         self.teacher = teacher
         self.anchor = anchor
-        bounds = (augment.low, augment.high)
-        self.augment = Augment(augment.name, augment.draws.copy(), bounds)
-        self.augment.commit(int(augment.calls))
+        self.augment = augment.copy()
         self.below = below
         self.views = views
 
     def forward(self, images: Tensor) -> Tensor:
-        with self.augment.draws.kept():
+        with self.augment.draws.restored():
             return look(
                 images,
                 lambda some: logits_of(self.teacher(some)),
@@ -140,13 +140,13 @@ class TeacherAgreement(Term):
         self.commit = prediction.augment.commit
         self.symmetric = symmetric
 
-    def forward(self, step: Step) -> Said:
-        target, views = step.once(self.target)
+    def forward(self, step: Step) -> TermResult:
+        target, views, _ = step.cached(self.target)
         if self.symmetric:
             loss = symmetric_cross_entropy(step.logits, target).mean()
         else:
             loss = nn.functional.cross_entropy(step.logits, target.softmax(1))
-        return Said(loss, len(step.images), lambda: self.commit(views))
+        return TermResult(loss, len(step.images), lambda: self.commit(views))
 
 
 class StochasticRestore(Upkeep):
@@ -171,7 +171,7 @@ class StochasticRestore(Upkeep):
         parts = torch.split(self.flat, [weight.numel() for weight in self.weights])
         self.marks = [_like(p, w) for p, w in zip(parts, self.weights, strict=True)]
 
-    def forward(self, adapter: Adapter, proposal: Proposal) -> None:
+    def forward(self, outcome: Outcome) -> None:
         chosen = self._draw().to(self.flat.device)
         self.flat[chosen] = 1
         # With a weight of exactly 0 or 1, lerp gives exactly one of its ends.
@@ -253,22 +253,22 @@ class Cotta(Learner):
         "symmetric", "cross-entropy to the teacher, or the mean of both directions"
     )
     predict: Literal["teacher", "student"] = setting("teacher", "whose logits leave")
-    augment: Augmentation = setting("cotta", "the teacher's views: cotta's, or a fixed one")
+    augment: AugmentationName = setting("cotta", "the teacher's views: cotta's, or a fixed one")
 
     def _prediction(self, task: Task) -> TeacherPrediction:
         return TeacherPrediction(
             task,
-            Augment(self.augment, task.draws, task.input_range),
+            task.augment(AUGMENTATIONS[self.augment]),
             below=self.augment_below,
             views=self.views,
             student=self.predict == "student",
         )
 
     def terms(self, task: Task) -> list[Term]:
-        return [TeacherAgreement(task.once(self._prediction), self.loss == "symmetric")]
+        return [TeacherAgreement(task.cached(self._prediction), self.loss == "symmetric")]
 
     def prediction(self, task: Task) -> Prediction:
-        return task.once(self._prediction)
+        return task.cached(self._prediction)
 
     def upkeep(self, task: Task) -> list[Upkeep]:
         found: list[Upkeep] = [MeanTeacher(task.teacher, self.teacher_momentum)]

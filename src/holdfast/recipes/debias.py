@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
-from holdfast.parts.terms import Said, Term
+from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import Value, setting
 
 
@@ -47,7 +47,7 @@ class EmaPrototypes(Term):
         # Kept beside the prototypes, so that a batch never has to read all of them for their norms.
         self.register_buffer("norms", torch.linalg.vector_norm(start, dim=1))
 
-    def forward(self, step: Step) -> Said | None:
+    def forward(self, step: Step) -> TermResult | None:
         kept = step.chosen(self.entropy_factor)
         if not len(kept):
             return None
@@ -56,7 +56,11 @@ class EmaPrototypes(Term):
         similarity = features @ self.prototypes.T / self.norms.clamp_min(1e-12)
         target = step.detached_probabilities[kept] if self.soft else labels
         loss = nn.functional.cross_entropy(similarity, target)
-        return Said(loss, len(kept), lambda: self.update(features.detach(), labels))
+        return TermResult(loss, len(kept), lambda: self.update(features.detach(), labels))
+
+    @property
+    def class_prototypes(self) -> Tensor:
+        return self.prototypes
 
     def update(self, features: Tensor, labels: Tensor) -> None:
         """Blend each class's mean feature into its prototype; the cost does not grow with C."""
@@ -93,13 +97,13 @@ class SourceAlignment(Term):
         self.register_buffer("prototypes", prototypes, persistent=False)
         self.register_buffer("known", known, persistent=False)
 
-    def forward(self, step: Step) -> Said | None:
+    def forward(self, step: Step) -> TermResult | None:
         kept = step.chosen(self.entropy_factor)
         kept = kept[self.known[step.labels[kept]]]
         if not len(kept):
             return None
         apart = self.prototypes[step.labels[kept]] - step.features[kept]
-        return Said((apart * apart).sum(1).mean() / self.divisor, len(kept))
+        return TermResult((apart * apart).sum(1).mean() / self.divisor, len(kept))
 
 
 @register("debias")
@@ -116,6 +120,7 @@ class Debias(Learner):
     )
     memory: ClassVar[str] = "two prototypes a class"
     plugin: ClassVar[bool] = True
+    neutral: ClassVar = {"lambda_ema": 0.0, "lambda_src": 0.0}
     standalone: ClassVar[bool] = False
     presets: ClassVar = {
         "cifar100-c": {"src_reduction": "mean"},
@@ -163,9 +168,6 @@ class Debias(Learner):
                 SourceAlignment(self.lambda_src, prototypes, known, factor, self.src_reduction)
             )
         return found
-
-    def acts(self) -> bool:
-        return self.lambda_ema > 0 or self.lambda_src > 0
 
     def needs(self) -> tuple[str, ...]:
         return ("prototypes",) if self.lambda_src else ()

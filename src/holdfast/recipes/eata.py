@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
-from holdfast.parts.terms import ReliableEntropy, Said, Term
+from holdfast.parts.terms import ReliableEntropy, Term, TermResult
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import ByClasses, setting
 
 PAPER = "Niu et al. 2022, Efficient test-time model adaptation without forgetting, arXiv 2204.02610"
@@ -48,9 +48,9 @@ class FisherAnchor(Term):
         # One flat vector: a handful of kernels, however many layers train.
         return torch.cat([parameter.reshape(-1) for parameter in self.parameters_held])
 
-    def forward(self, step: Step) -> Said:
+    def forward(self, step: Step) -> TermResult:
         moved = self._now().to(self.information.dtype) - self.start
-        return Said((self.information * moved * moved).sum(), len(step.images))
+        return TermResult((self.information * moved * moved).sum(), len(step.images))
 
 
 @register("eta")

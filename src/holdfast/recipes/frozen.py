@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from holdfast.recipes.base import Method
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 
 
 @register("frozen")

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from holdfast.engine.task import Task
 from holdfast.parts.upkeep import ResetEvery, Upkeep
-from holdfast.recipes.compose import register
 from holdfast.recipes.eata import Eta
+from holdfast.recipes.registry import register
 from holdfast.util.settings import setting
 
 

@@ -14,13 +14,13 @@ from holdfast.engine.draws import Draws
 from holdfast.engine.network import logits_of
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
-from holdfast.parts.augment import Augment, Augmentation
+from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
 from holdfast.parts.learn import Learn, PlainStep
 from holdfast.parts.predict import Export, Predicted, Prediction
-from holdfast.parts.terms import Said, Term, symmetric_cross_entropy
+from holdfast.parts.terms import Term, TermResult, symmetric_cross_entropy
 from holdfast.parts.upkeep import MeanTeacher, Upkeep
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.source.loaders import Replay
 from holdfast.util.progress import progress
 from holdfast.util.settings import setting
@@ -35,17 +35,17 @@ class SumPrediction(Prediction):
     """The sum of the student's and the teacher's logits."""
 
     def __init__(self, task: Task):
-        super().__init__()
-        self.task = task
+        super().__init__(task.network)
+        self.mean_teacher = task.teacher
 
     def teacher(self, step: Step) -> Tensor:
-        return self.task.teacher(step.images, record=step.record)
+        return self.mean_teacher(step.images, record=step.record)
 
     def forward(self, step: Step) -> Predicted:
-        return Predicted(step.logits.detach() + step.once(self.teacher))
+        return Predicted(step.logits.detach() + step.cached(self.teacher))
 
     def module(self, export: Export, exact: bool) -> nn.Module:
-        return Sum(export(self.task.network), export(self.task.teacher.network))
+        return Sum(export(self.network), export(self.mean_teacher.network))
 
 
 class Sum(nn.Module):
@@ -71,11 +71,11 @@ class SelfTraining(Term):
     def view(self, step: Step) -> Step:
         return step.view(self.augment(step.images))
 
-    def forward(self, step: Step) -> Said:
-        target = step.once(self.teacher)
+    def forward(self, step: Step) -> TermResult:
+        target = step.cached(self.teacher)
         plain = symmetric_cross_entropy(step.logits, target)
-        other = symmetric_cross_entropy(step.once(self.view).logits, target)
-        return Said((0.5 * plain + 0.5 * other).mean(), len(step.images), self.augment.commit)
+        other = symmetric_cross_entropy(step.cached(self.view).logits, target)
+        return TermResult((0.5 * plain + 0.5 * other).mean(), len(step.images), self.augment.commit)
 
 
 class Contrastive(Term):
@@ -103,19 +103,19 @@ class Contrastive(Term):
                 nn.Linear(size, PROJECTED), nn.ReLU(), nn.Linear(PROJECTED, PROJECTED)
             ).to(prototypes)
 
-    def forward(self, step: Step) -> Said:
+    def forward(self, step: Step) -> TermResult:
         features = step.features
         with torch.no_grad():
             directions = nn.functional.normalize(self.prototypes, dim=1)
             nearest = (nn.functional.normalize(features, dim=1) @ directions.T).argmax(1)
-        three = [self.prototypes[nearest], features, step.once(self.view).features]
+        three = [self.prototypes[nearest], features, step.cached(self.view).features]
         points = nn.functional.normalize(self.projector(torch.cat(three)), dim=1)
         similarity = points @ points.T / self.temperature
         itself = torch.eye(len(points), dtype=torch.bool, device=points.device)
         log_share = similarity.masked_fill(itself, -torch.inf).log_softmax(1)
         image = torch.arange(len(features), device=points.device).repeat(3)
         positive = (image[:, None] == image[None, :]) & ~itself
-        return Said(-log_share[positive].mean(), len(features))
+        return TermResult(-log_share[positive].mean(), len(features))
 
 
 class SourceReplay(Term):
@@ -128,10 +128,10 @@ class SourceReplay(Term):
         self.replay = replay
         self.register_buffer("position", torch.tensor(start))
 
-    def forward(self, step: Step) -> Said:
+    def forward(self, step: Step) -> TermResult:
         images, labels = self.replay[int(self.position)]
         loss = nn.functional.cross_entropy(step.view(images).logits, labels)
-        return Said(loss, len(images), self._go_on)
+        return TermResult(loss, len(images), self._go_on)
 
     def _go_on(self) -> None:
         self.position += 1
@@ -174,11 +174,11 @@ class Rmt(Learner):
     weight_contrastive: float = setting(1.0, "λ_c; 0 leaves the contrast out", at_least=0)
     weight_replay: float = setting(1.0, "λ_r; 0 leaves replay out", at_least=0)
     warmup_samples: int = setting(50_000, "source images of the warm-up; 0: none", at_least=0)
-    augment: Augmentation = setting("cotta", "the student's view: cotta's, or a fixed one")
+    augment: AugmentationName = setting("cotta", "the student's view: cotta's, or a fixed one")
 
     def terms(self, task: Task) -> list[Term]:
-        augment = Augment(self.augment, task.draws, task.input_range)
-        agreement = SelfTraining(task.once(SumPrediction).teacher, augment)
+        augment = task.augment(AUGMENTATIONS[self.augment])
+        agreement = SelfTraining(task.cached(SumPrediction).teacher, augment)
         found: list[Term] = [agreement]
         if self.weight_contrastive:
             prototypes, known = task.prototypes("batch")
@@ -196,7 +196,7 @@ class Rmt(Learner):
         return found
 
     def prediction(self, task: Task) -> Prediction:
-        return task.once(SumPrediction)
+        return task.cached(SumPrediction)
 
     def upkeep(self, task: Task) -> list[Upkeep]:
         return [MeanTeacher(task.teacher, self.teacher_momentum)]
@@ -217,19 +217,21 @@ class Rmt(Learner):
         steps = self._steps(task)
         if not steps or not isinstance(learn, PlainStep):
             return
-        live = {f"student/{name}": p.detach() for name, p in task.parameters.items()}
-        live |= {f"teacher/{name}": p for name, p in task.teacher.parameters.items()}
+        state = {f"student/{name}": p.detach() for name, p in task.parameters.items()}
+        state |= {f"teacher/{name}": p for name, p in task.teacher.parameters.items()}
         of_network = tuple(f"{name}." for name in task.parameters)
-        live |= {f"optimizer/{n}": t for n, t in learn.live().items() if n.startswith(of_network)}
-        live["steps"] = torch.tensor(0)
+        state |= {
+            f"optimizer/{n}": t for n, t in learn.tensors().items() if n.startswith(of_network)
+        }
+        state["steps"] = torch.tensor(0)
         work = task.work(
             f"RMT warm-up: {steps} steps, {self.descent()}, select={self.select}, "
             f"teacher_momentum={self.teacher_momentum}",
             steps * task.batch_size,
         )
-        for name, tensor in work.kept().items():
-            live[name].copy_(tensor)
-        done = live["steps"]
+        for name, tensor in work.load().items():
+            state[name].copy_(tensor)
+        done = state["steps"]
         if int(done) == steps:
             return
         replay = task.replay
@@ -245,12 +247,12 @@ class Rmt(Learner):
                     whole = True
                     advance(1)
                     if time.monotonic() - kept_at > KEEP_EVERY:
-                        work.keep(live)
+                        work.save(state)
                         kept_at = time.monotonic()
             finally:
                 # Also when stopped, unless in the middle of a step.
                 if whole:
-                    work.keep(live)
+                    work.save(state)
 
     def _warm_up(self, task: Task, learn: PlainStep, images: Tensor, share: float) -> None:
         target = task.teacher(images)

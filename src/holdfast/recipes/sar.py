@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
+from holdfast.engine.norms import ByBatch
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
-from holdfast.parts.learn import Descent, PlainStep, Proposal
+from holdfast.parts.sam import SamStep
 from holdfast.parts.select import Select
-from holdfast.parts.terms import Said, Term
-from holdfast.parts.upkeep import Upkeep
+from holdfast.parts.terms import Term, TermResult
+from holdfast.parts.upkeep import Outcome, Upkeep
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import setting
-
-if TYPE_CHECKING:
-    from holdfast.engine.adapter import Adapter
 
 
 class ConfidentEntropy(Term):
@@ -30,56 +28,12 @@ class ConfidentEntropy(Term):
         super().__init__("entropy")
         self.factor = factor
 
-    def forward(self, step: Step) -> Said | None:
+    def forward(self, step: Step) -> TermResult | None:
         kept = step.reliable(self.factor)
         if step.before is not None:
             kept = kept & step.before.reliable(self.factor)
         chosen = kept.nonzero().squeeze(1)
-        return Said(step.entropy[chosen].mean(), len(chosen)) if len(chosen) else None
-
-
-class SamStep(PlainStep):
-    """Two looks at a batch: climb along the gradient by ρ, and step with the gradient found there.
-
-    Where no term speaks, the gradient is zero and the optimiser steps all the same, so that
-    momentum moves the weights on, as in the released code.
-    """
-
-    def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter], rho: float):
-        super().__init__(descent, parameters)
-        self.rho = rho
-
-    def propose(self, step: Step, terms: list[Term]) -> Proposal:
-        first = super().propose(step, terms)
-        if first.gradient_norm is None:
-            return self._coast(first)
-        if not first.finite():
-            return first
-        weights = [parameter.detach() for parameter in self.parameters.values()]
-        before = [weight.clone() for weight in weights]
-        self._climb(first.gradient_norm)
-        try:
-            again = Step(step.network, step.images, learning=True, aside=True, before=step)
-            second = super().propose(again, terms)
-        finally:
-            torch._foreach_copy_(weights, before)
-        # What terms remember is what they saw of the weights as they were.
-        second.commits = first.commits
-        second.backwards += first.backwards
-        return self._coast(second) if second.gradient_norm is None else second
-
-    @torch.no_grad()
-    def _climb(self, norm: Tensor) -> None:
-        pairs = [(p.data, p.grad) for p in self.parameters.values() if p.grad is not None]
-        weights, gradients = zip(*pairs, strict=True)
-        torch._foreach_add_(weights, torch._foreach_mul(gradients, self.rho / (norm + 1e-12)))
-        self.clear()
-
-    def _coast(self, proposal: Proposal) -> Proposal:
-        for parameter in self.parameters.values():
-            parameter.grad = torch.zeros_like(parameter)
-        proposal.gradient_norm = torch.zeros(())
-        return proposal
+        return TermResult(step.entropy[chosen].mean(), len(chosen)) if len(chosen) else None
 
 
 class ResetBelow(Upkeep):
@@ -98,14 +52,14 @@ class ResetBelow(Upkeep):
         self.register_buffer("average", torch.zeros((), dtype=torch.float64))
         self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
 
-    def forward(self, adapter: Adapter, proposal: Proposal) -> None:
-        loss = proposal.losses.get("entropy")
+    def forward(self, outcome: Outcome) -> None:
+        loss = outcome.proposal.losses.get("entropy")
         if loss is not None:
             new = loss.to(self.average)
             self.average.copy_(0.9 * self.average + 0.1 * new if self.seen else new)
             self.seen.fill_(True)
         if self.seen and self.average < self.limit:
-            adapter.forget(optimizer=False)
+            outcome.forget(optimizer=False)
             self.seen.fill_(self.keep)
 
 
@@ -129,7 +83,7 @@ class Sar(Learner):
         'exclude="blocks.9|blocks.10|blocks.11|fc_norm".'
     )
     memory: ClassVar[str] = "a copy of what trains"
-    coasts: ClassVar[bool] = True
+    steps_without_gradient: ClassVar[bool] = True
     backwards: ClassVar[int] = 2
 
     rho: float = setting(0.05, "length of the climb before the gradient is taken", at_least=0)
@@ -143,7 +97,7 @@ class Sar(Learner):
     )
 
     def selection(self) -> Select:
-        return Select(self.select, "batch", exclude=self.exclude)
+        return Select(self.select, ByBatch(), exclude=self.exclude)
 
     def terms(self, task: Task) -> list[Term]:
         return [ConfidentEntropy(self.entropy_factor)]

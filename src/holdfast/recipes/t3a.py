@@ -10,14 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.heads import at_each_place, by_image
-from holdfast.engine.network import Network, at_least_float32, logits_of
+from holdfast.engine.network import Network, features_and_logits
+from holdfast.engine.norms import ByBatch, BySource
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
 from holdfast.parts.predict import Export, Predicted, Prediction
 from holdfast.parts.select import Select
 from holdfast.parts.supports import Supports
 from holdfast.recipes.base import Method
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import setting
 
 
@@ -37,8 +38,7 @@ class NearestPrototype(Prediction):
     """Logits are the products of the raw feature with each class's prototype, without a bias."""
 
     def __init__(self, network: Network, keep: int):
-        super().__init__()
-        self.network = network
+        super().__init__(network)
         self.supports = Supports(network, keep)
 
     def forward(self, step: Step) -> Predicted:
@@ -97,13 +97,7 @@ class WithSupports(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Tensor:
-        seen: list[Tensor] = []
-        head = self.model.get_submodule(self.head)
-        hook = head.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
-        with hook:
-            logits = at_least_float32(logits_of(self.model(images)))
-        features = by_image(at_least_float32(seen[0]), self.supports.sums.shape[1], head)
-        assert features is not None  # the adapter has seen to it
+        features, logits = features_and_logits(self.model, self.head, images)
         with torch.autocast(images.device.type, enabled=False):
             return classify(self.supports, features, logits).logits
 
@@ -126,7 +120,7 @@ class T3a(Method):
         "The batch joins the supports before its own prediction. In frozen() each image joins them "
         "for itself, as a batch of one would; frozen(statistics='batch') lets each batch join."
     )
-    gathers: ClassVar[bool] = True
+    keeps_samples: ClassVar[bool] = True
     memory: ClassVar[str] = (
         "classes × keep × features numbers of supports, and as much again for reset(): 1.6 GB in "
         "float32 for 1,000 classes, 100 supports and 2,048 features"
@@ -143,7 +137,7 @@ class T3a(Method):
     )
 
     def selection(self) -> Select:
-        return Select("nothing", self.statistics)
+        return Select("nothing", ByBatch() if self.statistics == "batch" else BySource())
 
     def prediction(self, task: Task) -> Prediction:
         return NearestPrototype(task.network, self.keep)

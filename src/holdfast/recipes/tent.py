@@ -7,17 +7,17 @@ from typing import ClassVar
 
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
-from holdfast.parts.terms import Said, Term
+from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import setting
 
 
 class Entropy(Term):
     """Mean softmax entropy over the whole batch."""
 
-    def forward(self, step: Step) -> Said:
-        return Said(step.entropy.mean(), len(step.images))
+    def forward(self, step: Step) -> TermResult:
+        return TermResult(step.entropy.mean(), len(step.images))
 
 
 @register("tent")

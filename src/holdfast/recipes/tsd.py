@@ -13,9 +13,9 @@ from holdfast.engine.network import Network
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
 from holdfast.parts.supports import Joined, Supports
-from holdfast.parts.terms import Said, Term
+from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.util.settings import setting
 
 
@@ -54,14 +54,14 @@ class PrototypeAgreement(Term):
     def directions(self, x: Tensor) -> Tensor:
         return nn.functional.normalize(x, p=self.order, dim=-1)
 
-    def forward(self, step: Step) -> Said:
-        joined, log_q, used = step.once(self.view)
+    def forward(self, step: Step) -> TermResult:
+        joined, log_q, used = step.cached(self.view)
         new = slice(-step.newest, None)
         features, logits = step.features.detach()[new], step.logits.detach()[new]
         log_r = step.log_probabilities.detach()
         log_r = log_r if self.published else log_r.exp().log_softmax(1)
         each = (log_q.exp() * (log_q - log_r)).sum(1)[used]
-        return Said(
+        return TermResult(
             each.mean() if len(used) else None,
             len(used),
             lambda: self.supports.take(joined, features, logits),
@@ -83,15 +83,15 @@ class LocalAgreement(Term):
         self.published = prototypes.published
         self.neighbours = neighbours
 
-    def forward(self, step: Step) -> Said | None:
-        joined, _, used = step.once(self.view)
+    def forward(self, step: Step) -> TermResult | None:
+        joined, _, used = step.cached(self.view)
         if not len(used):
             return None
         similarity, scores = self._nearest(step, joined)
         prediction = step.log_probabilities.exp() if self.published else step.logits
         apart = ((prediction[:, None] - scores) ** 2).sum(2)
         loss = (similarity * apart)[used].mean()
-        return Said(loss if self.published else -loss, len(used))
+        return TermResult(loss if self.published else -loss, len(used))
 
     @torch.no_grad()
     def _nearest(self, step: Step, joined: Joined) -> tuple[Tensor, Tensor]:
@@ -133,7 +133,7 @@ class Tsd(Learner):
         "mode=official does what the released code does: its products are so small that weights "
         "hardly move, and its local term has the opposite sign. mode=published follows the text."
     )
-    gathers: ClassVar[bool] = True
+    keeps_samples: ClassVar[bool] = True
     memory: ClassVar[str] = (
         "classes × keep × (features + classes) numbers of supports, and as much again for reset(): "
         "2.4 GB in float32 for 1,000 classes, 100 supports and 2,048 features"

@@ -8,13 +8,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from holdfast.engine.norms import ByBatch, ByRunning
 from holdfast.engine.step import Step
 from holdfast.engine.task import Task
 from holdfast.parts.predict import Prediction, Student
 from holdfast.parts.select import Select
-from holdfast.parts.terms import Said, Term
+from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
-from holdfast.recipes.compose import register
+from holdfast.recipes.registry import register
 from holdfast.source.gaussians import Gaussians
 from holdfast.util.settings import setting
 
@@ -124,7 +125,7 @@ class ClassAlignment(Term):
         self.register_buffer("known", source.counts > 0, persistent=False)
         self.register_buffer("ridge", RIDGE * source.covariance.max(), persistent=False)
 
-    def forward(self, step: Step) -> Said | None:
+    def forward(self, step: Step) -> TermResult | None:
         confident = (step.detached_probabilities.amax(1) > self.threshold) & self.known[step.labels]
         chosen = confident.nonzero().squeeze(1)
         if not len(chosen):
@@ -152,7 +153,7 @@ class ClassAlignment(Term):
             self.counts[classes] = counts
 
         total = loss.sum() / self.divisor if len(used) else None
-        return Said(total, int(size[used].sum()), commit)
+        return TermResult(total, int(size[used].sum()), commit)
 
 
 def _by_class(features: Tensor, place: Tensor, size: Tensor) -> Tensor:
@@ -186,7 +187,7 @@ class GlobalAlignment(Term):
         self.register_buffer("source_covariance", ridged, persistent=False)
         self.register_buffer("source_inverse", inverse(ridged), persistent=False)
 
-    def forward(self, step: Step) -> Said:
+    def forward(self, step: Step) -> TermResult:
         members = step.features[None]
         size = torch.full_like(self.count, members.shape[1])
         count = self.count + size
@@ -204,7 +205,7 @@ class GlobalAlignment(Term):
             self.covariance.copy_(covariance.detach())
             self.count.copy_(count)
 
-        return Said(loss.squeeze(0), members.shape[1], commit)
+        return TermResult(loss.squeeze(0), members.shape[1], commit)
 
 
 @register("ttac")
@@ -229,6 +230,7 @@ class Ttac(Learner):
         "100 classes and 1,024 features"
     )
     plugin: ClassVar[bool] = True
+    neutral: ClassVar = {"weight": 0.0}
     presets: ClassVar = {"cifar100-c": {"variant": "cifar", "lr": 1e-5, "weight": 0.5}}
 
     lr: float = setting(2e-4, "learning rate", at_least=0)
@@ -251,10 +253,10 @@ class Ttac(Learner):
     )
 
     def selection(self) -> Select:
-        return Select(self.select, "running" if self.predict == "after" else "batch")
+        return Select(self.select, ByRunning() if self.predict == "after" else ByBatch())
 
     def terms(self, task: Task) -> list[Term]:
-        if not self.acts():
+        if not self.has_effect():
             return []
         source = task.gaussians(diagonal=self.variant == "imagenet")
         return [
@@ -271,13 +273,10 @@ class Ttac(Learner):
         return self.predicts
 
     def needs(self) -> tuple[str, ...]:
-        return ("gaussians",) if self.acts() else ()
-
-    def acts(self) -> bool:
-        return self.weight > 0
+        return ("gaussians",) if self.has_effect() else ()
 
     def always_drives(self) -> bool:
-        return self.acts()
+        return self.has_effect()
 
     def forwards(self) -> tuple[int, int]:
         count = 2 if self.predict == "after" else 1

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import altair as alt
 
-from holdfast.report.palette import style
+from holdfast.report.palette import Style, style
 
 Spec: TypeAlias = dict[str, Any]
 
 # The page sets this parameter of every chart to the methods that are chosen.
 SHOWN = "shown"
-CHOSEN = f"indexof({SHOWN}, datum.method) >= 0"
+IS_SHOWN = f"indexof({SHOWN}, datum.method) >= 0"
 
 HEIGHT, WIDE_HEIGHT, SMALL_HEIGHT = 260, 340, 84
 # Long enough to tell dashes apart.
@@ -27,7 +28,7 @@ MUTED = "#8a8f98"
 
 @dataclass(frozen=True)
 class Charts:
-    """Makes charts of some methods, each always in its own look."""
+    """Makes charts of some methods, each always in its own style."""
 
     labels: tuple[str, ...]
     legend: bool = False
@@ -56,9 +57,9 @@ class Charts:
     ) -> Spec:
         """A line for each method, and on hover the numbers of the nearest point. `only`: rows of
         which an expression is true."""
-        chosen = CHOSEN if only is None else f"{CHOSEN} && {only}"
+        shown = IS_SHOWN if only is None else f"{IS_SHOWN} && {only}"
         colour = self.colour(lines=not points)
-        drawn = base(data).transform_filter(chosen).encode(x=x, y=y, color=colour)
+        drawn = base(data).transform_filter(shown).encode(x=x, y=y, color=colour)
         hover = alt.selection_point(on="pointerover", nearest=True, empty=False, name="hover")
         marks = alt.value(1) if points else alt.value(0)
         layers = [
@@ -86,7 +87,7 @@ class Charts:
         """A bar for each method under its name, and its spread over seeds if there are some."""
         axis = alt.Axis(labels=False, grid=False)
         y = alt.Y("method:N", sort=list(self.labels), title=None, axis=axis)
-        drawn = base(data).transform_filter(CHOSEN).encode(y=y)
+        drawn = base(data).transform_filter(IS_SHOWN).encode(y=y)
         bar = drawn.mark_bar(height=9, cornerRadiusEnd=2, yOffset=6).encode(
             x=x, color=self.colour().legend(None), tooltip=list(tooltip)
         )
@@ -95,50 +96,42 @@ class Charts:
         )
         if std is None:
             return self.finish((bar, name), BAR_HEIGHT * many)
-        field = x.shorthand
         whisker = (
-            drawn.transform_filter(f"isValid(datum.{std})")
-            .transform_calculate(
-                low=f"datum.{field} - datum.{std}", high=f"datum.{field} + datum.{std}"
-            )
+            spread(drawn, x.shorthand, std)
             .mark_rule(style="whisker", yOffset=6)
             .encode(x="low:Q", x2="high:Q")
         )
         return self.finish((bar, name, whisker), BAR_HEIGHT * many)
 
-    # The looks.
+    # The styles.
+
+    @cached_property
+    def _styles(self) -> list[Style]:
+        return [style(place) for place in range(len(self.labels))]
+
+    def _scale(self, values: list[Any]) -> alt.Scale:
+        return alt.Scale(domain=list(self.labels), range=values)
 
     def colour(self, *, lines: bool = False) -> alt.Color:
         """`lines`: a legend shows them, and no points."""
-        looks = [style(place) for place in range(len(self.labels))]
-        return alt.Color(
-            "method:N",
-            scale=alt.Scale(domain=list(self.labels), range=[one.colour for one in looks]),
-            legend=self._legend(lines=lines),
-        )
+        scale = self._scale([one.colour for one in self._styles])
+        return alt.Color("method:N", scale=scale, legend=self._legend(lines=lines))
 
     def dash(self, *, legend: bool) -> alt.StrokeDash:
-        dashes = [list(style(place).dash) for place in range(len(self.labels))]
-        return alt.StrokeDash(
-            "method:N",
-            scale=alt.Scale(domain=list(self.labels), range=dashes),
-            legend=self._legend(lines=True) if legend else None,
-        )
+        scale = self._scale([list(one.dash) for one in self._styles])
+        shown = self._legend(lines=True) if legend else None
+        return alt.StrokeDash("method:N", scale=scale, legend=shown)
 
     def shape(self, *, legend: bool = True) -> alt.Shape:
-        shapes = [style(place).shape for place in range(len(self.labels))]
-        return alt.Shape(
-            "method:N",
-            scale=alt.Scale(domain=list(self.labels), range=shapes),
-            legend=self._legend() if legend else None,
-        )
+        scale = self._scale([one.shape for one in self._styles])
+        return alt.Shape("method:N", scale=scale, legend=self._legend() if legend else None)
 
     def _legend(self, *, lines: bool = False) -> alt.Legend | None:
         if not self.legend:
             return None
         # A dash shows on a line alone, and would fray the outline of a point.
         line: Spec = {"symbolType": "stroke", "symbolSize": LEGEND_LINE**2} if lines else {}
-        remarks = json.dumps({name: ", ".join(["", *each]) for name, each in self.remarks.items()})
+        remarks = json.dumps({name: ", ".join(["", *of]) for name, of in self.remarks.items()})
         return alt.Legend(
             title=None,
             orient="bottom",
@@ -172,3 +165,10 @@ class Charts:
 def base(data: str) -> Any:
     # Altair's chained calls have no types.
     return alt.Chart(alt.NamedData(name=data))
+
+
+def spread(drawn: Any, mean: str, std: str) -> Any:
+    """The ends of an error bar, `low` and `high`, where there is one."""
+    return drawn.transform_filter(f"isValid(datum.{std})").transform_calculate(
+        low=f"datum.{mean} - datum.{std}", high=f"datum.{mean} + datum.{std}"
+    )

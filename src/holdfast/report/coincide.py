@@ -24,8 +24,8 @@ def coincidence(figure: Figure) -> str:
         if by and layer["mark"]["type"] == "line":
             data = layer.get("data", figure.spec.get("data"))["name"]
             x, y = encoding["x"]["field"], encoding["y"]["field"]
-            groups = [enumerated(one) for one in _groups(figure.tables[data], by, x, y)]
-            others = "".join(f", and so do those of {one}" for one in groups[1:])
+            groups = [enumerated(names) for names in _groups(figure.tables[data], by, x, y)]
+            others = "".join(f", and so do those of {names}" for names in groups[1:])
             return f"The lines of {groups[0]} coincide{others}." if groups else ""
     return ""
 
@@ -35,29 +35,27 @@ def _groups(table: pl.DataFrame, by: str, x: str, y: str) -> list[list[str]]:
     lines: dict[str, _Line] = {}
     for name, place, height in table.select(by, x, y).iter_rows():
         lines.setdefault(name, {})[place] = height
-    heights = [one for line in lines.values() for one in line.values() if one is not None]
+    heights = [height for line in lines.values() for height in line.values() if height is not None]
     near = NEAR * (max(heights) - min(heights)) if heights else 0.0
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     # That of a run that goes on may lie on the beginning of another.
     for name in sorted(lines, key=lambda name: -len(lines[name])):
-        for group in found:
+        for group in groups:
             if _lies_on(lines[name], lines[group[0]], near):
                 group.append(name)
                 break
         else:
-            found.append([name])
+            groups.append([name])
     order = list(lines)
-    return [sorted(group, key=order.index) for group in found if len(group) > 1]
+    return [sorted(group, key=order.index) for group in groups if len(group) > 1]
 
 
 def _lies_on(line: _Line, other: _Line, near: float) -> bool:
-    for place, height in line.items():
-        if place not in other:
-            return False
-        beside = other[place]
-        if height is None or beside is None:
-            if height is not beside:
-                return False
-        elif abs(height - beside) > near:
-            return False
-    return any(height is not None for height in line.values())
+    def is_near(height: float | None, there: float | None) -> bool:
+        if height is None or there is None:
+            return height is there
+        return abs(height - there) <= near
+
+    return any(height is not None for height in line.values()) and all(
+        place in other and is_near(height, other[place]) for place, height in line.items()
+    )

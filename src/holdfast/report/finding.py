@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from holdfast.bench.sweep import CHOSEN
 from holdfast.report.losses import losses
+from holdfast.results import CHOSEN
 from holdfast.results.comparison import Comparison
 from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
 from holdfast.results.group import Group, repeated_over
@@ -21,13 +21,13 @@ from holdfast.util.words import enumerated
 
 def headline(comparison: Comparison) -> list[str]:
     """Sentences, the most important first."""
-    groups, idle = _told(comparison), _idle(comparison)
+    groups, idle = _comparable(comparison), _idle(comparison)
     if not groups:
         return idle or ["No batch of these runs has been written down yet."]
     plugins = _of_plugins(comparison)[:1]
-    told_by_plugin = len(groups) == 2 and plugins
-    best = [] if told_by_plugin else [_best(comparison)]
-    return [*_said_once([*best, *plugins, *losses(comparison, groups)]), *idle]
+    # Of a host and its plug-in, what the plug-in adds says which is best.
+    best = [] if len(groups) == 2 and plugins else [_best(comparison)]
+    return [*_one_seed_once([*best, *plugins, *losses(comparison, groups)]), *idle]
 
 
 def finding(comparison: Comparison) -> str:
@@ -42,7 +42,7 @@ def others(comparison: Comparison) -> list[str]:
 def apart(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Comparison]]:
     """What their titles share, and each by the rest of its title, or of that by the kind of stream
     where it is enough."""
-    titles = [one.title.split(", ") for one in comparisons]
+    titles = [comparison.title.split(", ") for comparison in comparisons]
     shared = [part for part in titles[0] if all(part in title for title in titles)]
     rests = [", ".join(part for part in title if part not in shared) for title in titles]
     kinds = [rest.partition("(")[0] for rest in rests]
@@ -53,16 +53,16 @@ def apart(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Comparison]
 def overall(comparisons: Mapping[str, Comparison]) -> str:
     """The best method of each, by name: `debias is the most accurate on continual and mixed;
     eata+debias on gradual.`"""
-    found: dict[tuple[str, ...], list[str]] = {}
-    for name, one in comparisons.items():
-        best, groups = _leaders(one), _told(one)
+    places: dict[tuple[str, ...], list[str]] = {}
+    for name, comparison in comparisons.items():
+        best, groups = _leaders(comparison), _comparable(comparison)
         so_far = [] if all(group.finished for group in groups) else ["so far"]
         remarks = so_far + ["no other method"] * (len(groups) == 1)
         where = f"{name} ({', '.join(remarks)})" if remarks else name
-        found.setdefault(tuple(group.label for group in best), []).append(where)
-    unknown = found.pop((), [])
+        places.setdefault(tuple(group.label for group in best), []).append(where)
+    unknown = places.pop((), [])
     parts: list[str] = []
-    for labels, names in found.items():
+    for labels, names in places.items():
         level = " (level)" if len(labels) > 1 else ""
         verb = "" if parts else f" {'are' if level else 'is'} the most accurate"
         parts.append(f"{enumerated(labels)}{level}{verb} on {enumerated(names)}")
@@ -71,22 +71,26 @@ def overall(comparisons: Mapping[str, Comparison]) -> str:
     return f"{'; '.join(parts)}."
 
 
-def _told(comparison: Comparison) -> list[Group]:
-    """Those that can be compared: they have figures, and acted."""
-    return [one for one in comparison.groups if one.values("mean_accuracy") and not one.idle]
+def _comparable(comparison: Comparison) -> list[Group]:
+    """Those that have an accuracy, and acted."""
+    return [group for group in comparison.groups if _is_comparable(group)]
+
+
+def _is_comparable(group: Group) -> bool:
+    return bool(group.values("mean_accuracy")) and not group.idle
 
 
 def _idle(comparison: Comparison) -> list[str]:
-    found = [f"{one.label} ({one.idle})" for one in comparison.groups if one.idle]
-    whom = "it" if len(found) == 1 else "them"
-    return [f"{enumerated(found)} hardly acted: nothing is compared with {whom}."] if found else []
+    idle = [f"{group.label} ({group.idle})" for group in comparison.groups if group.idle]
+    whom = "it" if len(idle) == 1 else "them"
+    return [f"{enumerated(idle)} hardly acted: nothing is compared with {whom}."] if idle else []
 
 
-def _said_once(sentences: list[str]) -> list[str]:
-    """What holds of every sentence is said at the end."""
-    if len(sentences) < 2 or not all(ONE_SEED in one for one in sentences):
+def _one_seed_once(sentences: list[str]) -> list[str]:
+    """That there is one seed is said at the end, where it holds of every sentence."""
+    if len(sentences) < 2 or not all(ONE_SEED in text for text in sentences):
         return sentences
-    bare = [one.replace(ONE_SEED, "") for one in sentences]
+    bare = [text.replace(ONE_SEED, "") for text in sentences]
     return [*bare, f"All of it{ONE_SEED.removeprefix(',')}."]
 
 
@@ -95,31 +99,39 @@ def _said_once(sentences: list[str]) -> list[str]:
 
 def _leaders(comparison: Comparison) -> list[Group]:
     """The most accurate method, and those that seeds do not tell from it."""
-    ranked = sorted(_told(comparison), key=lambda one: -one.mean("mean_accuracy"))
+    ranked = sorted(_comparable(comparison), key=lambda group: -group.mean("mean_accuracy"))
     if not ranked:
         return []
     first = ranked[0]
-    for one in ranked:  # over the domains that both have seen while they go on
-        if Pair(one, first).accuracy().value > 0:
-            first = one
-    found = [(one, Pair(first, one).accuracy()) for one in ranked if one is not first]
-    return [first, *(one for one, by in found if by.is_known and not by.is_shown)]
+    for group in ranked:  # over the domains that both have seen while they go on
+        if Pair(group, first).accuracy().value > 0:
+            first = group
+    return [
+        first,
+        *(
+            group
+            for group in ranked
+            if group is not first
+            and (by := Pair(first, group).accuracy()).is_known
+            and not by.is_shown
+        ),
+    ]
 
 
 def _best(comparison: Comparison) -> str:
-    groups, leaders = _told(comparison), _leaders(comparison)
+    groups, leaders = _comparable(comparison), _leaders(comparison)
     first = leaders[0]
     if len(groups) == 1:
         return _alone(first)
     if len(groups) == 2 and len(leaders) == 1:
-        (other,) = (one for one in groups if one is not first)
+        (other,) = (group for group in groups if group is not first)
         return sentence(Pair(first, other, not comparison.disturbed))
-    rest = [Pair(first, one) for one in groups if one not in leaders]
+    rest = [Pair(first, group) for group in groups if group not in leaders]
     behind = [pair for pair in rest if pair.accuracy().value > 0]
     gains = _gains(comparison, first, behind)
     if len(leaders) > 1:
         return _level(leaders, len(groups), gains)
-    whole = all(pair.is_whole for pair in rest) and all(one.finished for one in groups)
+    whole = all(pair.is_whole for pair in rest) and all(group.finished for group in groups)
     at = f", at {_percent(first)}" if whole else ""
     by = f": {gains}" if gains else ""
     seeds = ONE_SEED if any(pair.accuracy().seeds < 2 for pair in behind) else ""
@@ -146,7 +158,7 @@ def _remarks(first: Group, groups: Sequence[Group]) -> str:
     base = BASELINES.get("+".join(first.names))
     notes = [f"which does not {base}"] if base else []
     notes += [f"its learning rate {CHOSEN}"] if first.chosen else []
-    settings = sum(one.names == first.names for one in groups)
+    settings = sum(group.names == first.names for group in groups)
     if settings > 1:
         notes.append(f"picked by this result from {settings} settings")
     return f" ({', '.join(notes)})" if notes else ""
@@ -169,19 +181,19 @@ def _alone(group: Group) -> str:
 
 
 def _level(best: list[Group], of: int, gains: str) -> str:
-    names = enumerated([one.label for one in best])
-    through = all(one.finished for one in best)
+    names = enumerated([group.label for group in best])
+    through = all(group.finished for group in best)
     # Of runs that go on, means are over domains of which some have seen more.
     at = f", at {best[0].mean('mean_accuracy'):.1f} %" if through else ""
     rest = f", the best of {of} methods" if of > len(best) else ""
     gained = f", {gains}" if gains else ""
-    seeds = min(len(one.values("mean_accuracy")) for one in best)
+    seeds = min(len(group.values("mean_accuracy")) for group in best)
     why = (
         f"they differ by no more than {repeated_over(best)} do"
         if seeds > 1
         else "one seed tells no more"
     )
-    rates = _chosen_among([one.chosen for one in best])
+    rates = _chosen_among([group.chosen for group in best])
     so_far = "" if through else "So far, "
     return f"{so_far}{names}{rates} are equally accurate{at}{rest}{gained}: {why}."
 
@@ -192,12 +204,11 @@ def _level(best: list[Group], of: int, gains: str) -> str:
 def sentence(pair: Pair) -> str:
     """`eata+debias is 1.4 points more accurate than eata, better calibrated, 3 % slower`."""
     accuracy, calibration, time = pair.accuracy(), pair.calibration(), pair.time()
-    one, other = pair.group.label, pair.other.label
     if not accuracy.is_known:
-        return f"{one} and {other} have no domain in common yet."
+        return f"{pair.group.label} and {pair.other.label} have no domain in common yet."
     parts = [_accuracy(pair, accuracy)]
     if calibration.is_known:
-        parts.append(_worded(calibration, "worse calibrated", "better calibrated", "calibrated"))
+        parts.append(_calibration(calibration))
     if time.is_known:
         parts.append(_time(time))
     parts += _chosen_of(pair)
@@ -206,30 +217,29 @@ def sentence(pair: Pair) -> str:
     return f"{so_far}{', '.join(parts)}{seeds}."
 
 
-def _accuracy(pair: Pair, found: Difference) -> str:
-    one, other = pair.group.label, pair.other.label
-    if found.is_shown:
-        more = "more" if found.value > 0 else "less"
-        return f"{one} is {found.text} points {more} accurate than {other}"
-    if abs(found.value) <= found.least:
-        return f"{one} is as accurate as {other}"
-    return (
-        f"{one} is as accurate as {other} (they differ by {found.text} points, which is no more "
-        f"than {repeated_over([pair.group, pair.other])} do)"
-    )
+def _accuracy(pair: Pair, by: Difference) -> str:
+    name, other = pair.group.label, pair.other.label
+    if by.is_shown:
+        more = "more" if by.value > 0 else "less"
+        return f"{name} is {by.text} points {more} accurate than {other}"
+    same = f"{name} is as accurate as {other}"
+    if abs(by.value) <= by.least:
+        return same
+    repeats = repeated_over([pair.group, pair.other])
+    return f"{same} (they differ by {by.text} points, which is no more than {repeats} do)"
 
 
-def _worded(found: Difference, up: str, down: str, same: str) -> str:
-    if not found.is_shown:
-        return f"equally well {same}"
-    return up if found.value > 0 else down
+def _calibration(by: Difference) -> str:
+    if not by.is_shown:
+        return "equally well calibrated"
+    return "worse calibrated" if by.value > 0 else "better calibrated"
 
 
-def _time(found: Difference) -> str:
-    if not found.is_shown:
+def _time(by: Difference) -> str:
+    if not by.is_shown:
         return "about as fast"
-    amount = abs(found.value)
-    return f"{amount:.{0 if amount >= 1 else 1}f} % {'slower' if found.value > 0 else 'faster'}"
+    amount = abs(by.value)
+    return f"{amount:.{0 if amount >= 1 else 1}f} % {'slower' if by.value > 0 else 'faster'}"
 
 
 def _chosen_of(pair: Pair) -> list[str]:
@@ -250,20 +260,19 @@ def _of_plugins(comparison: Comparison) -> list[str]:
     Of many settings of one plug-in none is picked by its result: it is the plug-in as it is
     without any that comes first, and the others are told of together.
     """
-    found: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
-    for one in _told(comparison):
-        host = comparison.host_of(one)
-        if host is not None and host.values("mean_accuracy") and not host.idle:
-            found.setdefault((host.label, one.names), []).append(
-                Pair(one, host, not comparison.disturbed)
-            )
-    said = []
-    for pairs in sorted(found.values(), key=lambda each: -each[0].other.mean("mean_accuracy")):
+    families: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
+    for group in _comparable(comparison):
+        host = comparison.host_of(group)
+        if host is not None and _is_comparable(host):
+            pair = Pair(group, host, not comparison.disturbed)
+            families.setdefault((host.label, group.names), []).append(pair)
+    sentences = []
+    for pairs in sorted(families.values(), key=lambda pairs: -pairs[0].other.mean("mean_accuracy")):
         plain = [pair for pair in pairs if not pair.group.written[-1]]
         first = plain if len(plain) == 1 else []
         rest = [pair for pair in pairs if pair not in first]
-        said += [_of_pairs(each) for each in (first, rest) if each]
-    return said
+        sentences += [_of_pairs(some) for some in (first, rest) if some]
+    return sentences
 
 
 def _of_pairs(pairs: list[Pair]) -> str:
@@ -274,10 +283,10 @@ def _of_pairs(pairs: list[Pair]) -> str:
     if not pairs:
         return f"{name} and {host} have no domain in common yet."
     known = [pair.accuracy() for pair in pairs]
-    least, most = (pick(known, key=lambda one: one.value).value for pick in (min, max))
-    more, less = (sum(one.is_shown and sign * one.value > 0 for one in known) for sign in (1, -1))
-    tested = min(one.seeds for one in known) > 1
-    repeats = repeated_over(one for pair in pairs for one in (pair.group, pair.other))
+    least, most = (pick(by.value for by in known) for pick in (min, max))
+    more, less = (sum(by.is_shown and sign * by.value > 0 for by in known) for sign in (1, -1))
+    tested = min(by.seeds for by in known) > 1
+    repeats = repeated_over(group for pair in pairs for group in (pair.group, pair.other))
     seeds = f"by more than {repeats} differ" if tested else "with one seed"
     which = f"better in {more} and worse in {less}" if more or less else "in none"
     rates = _chosen_among([pair.group.chosen or pair.other.chosen for pair in pairs])

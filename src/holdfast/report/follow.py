@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from holdfast.report.page import Report, page
@@ -91,12 +90,7 @@ class Server(AbstractContextManager["Server"]):
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.shutdown()
         self._http.server_close()
 
@@ -139,9 +133,9 @@ def progress(gathered: Gathered) -> str:
         return "No run yet."
     if gathered.finished:
         return f"All runs are finished: {len(runs)}."
-    done = sum(one.finished for one in runs)
-    batches = sum(one.done for one in runs)
-    planned = sum(one.planned or one.done for one in runs)
+    done = sum(run.finished for run in runs)
+    batches = sum(run.done for run in runs)
+    planned = sum(run.planned or run.done for run in runs)
     return f"{done} of {len(runs)} runs finished, {batches:,} of {planned:,} batches."
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from holdfast.bench.names import short
-from holdfast.data.readers.layouts import CLEAN
+from holdfast.results import CLEAN, short
 from holdfast.results.comparison import Comparison
 from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
 from holdfast.results.group import Group
@@ -23,49 +22,52 @@ def losses(comparison: Comparison, groups: Sequence[Group]) -> list[str]:
     """Sentences on the domains in which groups are less accurate than the model that does not
     adapt: first those in which all groups are."""
     for base in BASELINES:
-        held = [(one, comparison.baseline(base, one)) for one in groups]
+        against = [(group, comparison.baseline(base, group)) for group in groups]
         pairs = [
-            Pair(one, other)
-            for one, other in held
-            if other is not None and other in groups and other is not one
+            Pair(group, other)
+            for group, other in against
+            if other is not None and other in groups and other is not group
         ]
         if pairs:
-            return _told(base, pairs, comparison.domains)
+            return _sentences(base, pairs, comparison.domains)
     return []
 
 
-def _told(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list[str]:
+def _sentences(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list[str]:
     verb = BASELINES[base]
     lost = {pair.group.label: _lost(pair) for pair in pairs}
     every = [domain for domain in domains if _is_lost_by_all(domain, pairs, lost)]
-    said = []
+    sentences = []
     if every:
-        each = [by for found in lost.values() for domain, by in found.items() if domain in every]
-        low, high = (pick(each, key=_amount).text for pick in (min, max))
+        shared = [by for of in lost.values() for domain, by in of.items() if domain in every]
+        low, high = (pick(shared, key=_amount).text for pick in (min, max))
         amount = low if low == high else f"{low} to {high}"
-        said.append(
+        sentences.append(
             f"on {_where(every, domains)} {verb}ing is worse than not {verb}ing: every method is "
             f"less accurate than {base} there, by {amount} points"
         )
     some = {
         label: rest
-        for label, found in lost.items()
-        if (rest := {domain: by for domain, by in found.items() if domain not in every})
+        for label, of in lost.items()
+        if (rest := {domain: by for domain, by in of.items() if domain not in every})
     }
     if some:
         less = "also less" if every else "less"
-        said.append(f"{less} accurate than {base}, which does not {verb}: {_listed(some, domains)}")
-    known = [by for found in lost.values() for by in found.values()]
+        sentences.append(
+            f"{less} accurate than {base}, which does not {verb}: {_listed(some, domains)}"
+        )
+    known = [by for of in lost.values() for by in of.values()]
     seeds = ONE_SEED if any(by.seeds < 2 for by in known) else ""
-    through = all(one.finished for pair in pairs for one in (pair.group, pair.other))
+    through = all(pair.group.finished and pair.other.finished for pair in pairs)
     return [
-        f"{text[0].upper() + text[1:] if through else f'So far, {text}'}{seeds}." for text in said
+        f"{text[0].upper() + text[1:] if through else f'So far, {text}'}{seeds}."
+        for text in sentences
     ]
 
 
 def _lost(pair: Pair) -> _Lost:
-    found = {domain: pair.accuracy_on(domain) for domain in pair.domains}
-    return {domain: by for domain, by in found.items() if by.is_shown and by.value < 0}
+    differences = {domain: pair.accuracy_on(domain) for domain in pair.domains}
+    return {domain: by for domain, by in differences.items() if by.is_shown and by.value < 0}
 
 
 def _is_lost_by_all(domain: str, pairs: Sequence[Pair], lost: Mapping[str, _Lost]) -> bool:
@@ -76,7 +78,7 @@ def _is_lost_by_all(domain: str, pairs: Sequence[Pair], lost: Mapping[str, _Lost
 
 def _listed(lost: Mapping[str, _Lost], domains: Sequence[str]) -> str:
     """`tent on snow and fog (by up to 7.1 points), sar on …`, the worst first."""
-    worst = {label: max(found.values(), key=_amount) for label, found in lost.items()}
+    worst = {label: max(of.values(), key=_amount) for label, of in lost.items()}
     ranked = sorted(lost, key=lambda label: -_amount(worst[label]))
     items = [
         f"{label} on {_where(list(lost[label]), domains)} (by {'up to ' * (len(lost[label]) > 1)}"
@@ -88,11 +90,11 @@ def _listed(lost: Mapping[str, _Lost], domains: Sequence[str]) -> str:
     return ", ".join([*items, *rest])
 
 
-def _where(found: Sequence[str], domains: Sequence[str]) -> str:
-    if len(found) > DOMAINS:
-        return f"{len(found)} of {len(domains)} domains"
+def _where(lost: Sequence[str], domains: Sequence[str]) -> str:
+    if len(lost) > DOMAINS:
+        return f"{len(lost)} of {len(domains)} domains"
     return enumerated(
-        ["clean images (original)" if name == CLEAN else short(name) for name in found]
+        ["clean images (original)" if name == CLEAN else short(name) for name in lost]
     )
 
 

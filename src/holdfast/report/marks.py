@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from holdfast.report.charts import CHOSEN, MUTED, WIDE_HEIGHT, base
+from holdfast.report.charts import IS_SHOWN, MUTED, WIDE_HEIGHT, base
 
 # Of more labels than these on an axis some are left out.
 MANY = 20
@@ -75,7 +75,7 @@ def crosses(data: str, axis: alt.Axis) -> Any:
     """Alarms, at the foot of the chart."""
     return (
         base(data)
-        .transform_filter(CHOSEN)
+        .transform_filter(IS_SHOWN)
         .mark_text(text="✕", fontSize=14, fontWeight="bold", color="#d55e00", dy=-8)
         .encode(x=alt.X("seen:Q", axis=axis), y=alt.value(WIDE_HEIGHT), tooltip=_ALARM)
     )
@@ -87,18 +87,15 @@ def along(order: Sequence[str]) -> alt.X:
 
 
 def tips(
-    figure: str, title: str, digits: str, *others: str, std: str | None = None
+    column: str, title: str, digits: str, *others: str, std: str | None = None
 ) -> list[alt.Tooltip]:
-    """The method, the figure with its spread, and what else places the mark."""
-    found = [alt.Tooltip("method:N"), alt.Tooltip(f"{figure}:Q", title=title, format=digits)]
+    """The method, the metric with its spread, and what else places the mark."""
+    lines = [alt.Tooltip("method:N"), alt.Tooltip(f"{column}:Q", title=title, format=digits)]
     if std is not None:
-        found.append(alt.Tooltip(f"{std}:Q", title="± over runs", format=digits))
-    for one in others:
-        name, _, kind = one.partition(":")
-        title = _TITLES.get(name, name)
-        if kind == "N":
-            found.append(alt.Tooltip(one, title=title))
-        else:
-            form = ",.0f" if name in ("seen", "images") else ".2f"
-            found.append(alt.Tooltip(one, title=title, format=form))
-    return found
+        lines.append(alt.Tooltip(f"{std}:Q", title="± over runs", format=digits))
+    for other in others:
+        name, _, kind = other.partition(":")
+        whole = name in ("seen", "images")
+        form = alt.Undefined if kind == "N" else ",.0f" if whole else ".2f"
+        lines.append(alt.Tooltip(other, title=_TITLES.get(name, name), format=form))
+    return lines

@@ -9,21 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 import vl_convert
 from markupsafe import Markup
 
 from holdfast import __version__
-from holdfast.bench.sweep import CHOSEN
 from holdfast.report import chart_data
 from holdfast.report.charts import Charts
 from holdfast.report.figure import Section
 from holdfast.report.figures import sections
 from holdfast.report.finding import apart, headline, others, overall
 from holdfast.report.markup import as_json, render
-from holdfast.report.provenance import Provenance, provenance, summary
+from holdfast.report.provenance import provenance, summary
 from holdfast.report.table_html import table_html
 from holdfast.report.themes import DARK, LIGHT
+from holdfast.results import CHOSEN
 from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison, compare
 from holdfast.results.gather import Gathered
@@ -33,6 +34,9 @@ from holdfast.results.tables import accuracy_table, alarm_lines, idle_note, metr
 STATIC = Path(__file__).with_name("static")
 # In the legend, by what is remarked of a method.
 SIGNS = {CHOSEN: "†", IDLE: "‡"}
+
+# Sections of each comparison.
+Drawn: TypeAlias = list[list[Section]]
 
 
 def no_published_rows(comparison: Comparison) -> PublishedRows:
@@ -68,7 +72,7 @@ class Report:
         many = len(self.comparisons) > 1
         return [f"c{place}-" if many else "" for place in range(len(self.comparisons))]
 
-    def sections(self, *, legend: bool = False) -> list[list[Section]]:
+    def sections(self, *, legend: bool = False) -> Drawn:
         """Of each comparison."""
         return [
             sections(one, Charts(self.labels, legend, one.remarks), prefix)
@@ -96,55 +100,17 @@ class Report:
         return " ".join(self.sentences)
 
 
-@dataclass(frozen=True)
-class Part:
-    """What the page says of one comparison."""
-
-    prefix: str
-    name: str
-    """What tells it from the other parts."""
-    title: str
-    headline: str
-    others: list[str]
-    """What is found besides."""
-    facts: str
-    accuracy: Markup
-    notes: str
-    """On the rows of that table."""
-    sections: list[Section]
-    alarms: list[str]
-    metrics: Markup
-    provenance: Provenance
-
-
-@dataclass(frozen=True)
-class Legend:
-    methods: dict[str, list[str]]
-    """What is remarked of each."""
-    signs: dict[str, str]
-    """By remark."""
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Of a run that goes on, in batches."""
-
-    name: str
-    done: int
-    planned: int
-
-
 def page(report: Report, *, every: float | None = None) -> str:
     """The whole file. `every`: seconds between two looks for news, where it is served."""
-    parts = list(_parts(report))
+    drawn = report.sections()
     script, library = _static("page.js"), _library()
     html = render(
         "page.html",
         report=report,
         every=every,
-        parts=parts,
-        places=report.places,
-        legend=_legend(report),
+        parts=list(_parts(report, drawn)),
+        remarks=_remarks(report),
+        signs=SIGNS,
         runs=report.gathered.runs,
         going_on=list(_going_on(report)),
         notes=report.gathered.notes,
@@ -152,63 +118,60 @@ def page(report: Report, *, every: float | None = None) -> str:
         made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         hashes=[_hash(library), _hash(script)],
         style_sheet=_static("page.css"),
-        data=as_json(_data(report, parts)),
+        data=as_json(_data(report, drawn)),
         library=library,
         script=script,
     )
     return str(html)  # plain: `Markup` would escape what is put into it later
 
 
-def _parts(report: Report) -> Iterator[Part]:
-    drawn = zip(report.comparisons, report.findings.items(), report.sections(), strict=True)
-    for prefix, (comparison, (name, sentences), charts) in zip(report.prefixes, drawn, strict=True):
+def _parts(report: Report, drawn: Drawn) -> Iterator[dict[str, object]]:
+    """What is said of each comparison."""
+    shown = zip(report.comparisons, report.prefixes, report.findings.items(), drawn, strict=True)
+    for comparison, prefix, (name, sentences), charts in shown:
         published = report.published(comparison)
         accuracy = accuracy_table(comparison, published.rows, means_first=True)
-        yield Part(
-            prefix,
-            name,
-            comparison.title,
-            " ".join(sentences),
-            others(comparison),
-            summary(comparison),
-            table_html(accuracy, report.places),
-            " ".join(filter(None, (idle_note(comparison.groups), published.note))),
-            charts,
-            list(alarm_lines(comparison)),
-            table_html(metrics_table(comparison.groups), report.places),
-            provenance(comparison),
-        )
+        yield {
+            "prefix": prefix,
+            "name": name,
+            "title": comparison.title,
+            "headline": " ".join(sentences),
+            "others": others(comparison),
+            "summary": summary(comparison),
+            "accuracy": table_html(accuracy, report.places),
+            "notes": " ".join(filter(None, (idle_note(comparison.groups), published.note))),
+            "sections": charts,
+            "alarms": list(alarm_lines(comparison)),
+            "metrics": table_html(metrics_table(comparison.groups), report.places),
+            "provenance": provenance(comparison),
+        }
 
 
-def _legend(report: Report) -> Legend:
-    some = " in some part" if len(report.comparisons) > 1 else ""
-    remarks = [one.remarks for one in report.comparisons]
-    methods = {
-        label: [
-            f"{remark}{some}"
-            for remark in SIGNS
-            if any(remark in of_part.get(label, ()) for of_part in remarks)
-        ]
+def _remarks(report: Report) -> dict[str, list[str]]:
+    """What the legend remarks of methods: that which any part of the page does."""
+    remarks = [comparison.remarks for comparison in report.comparisons]
+    return {
+        label: [remark for remark in SIGNS if any(remark in of.get(label, ()) for of in remarks)]
         for label in report.labels
     }
-    used = {remark for known in methods.values() for remark in known}
-    signs = {f"{remark}{some}": sign for remark, sign in SIGNS.items()}
-    return Legend(methods, {remark: sign for remark, sign in signs.items() if remark in used})
 
 
-def _going_on(report: Report) -> Iterator[Progress]:
+def _going_on(report: Report) -> Iterator[dict[str, object]]:
     titles = {run.path: one.title for one in report.comparisons for run in one.runs}
     for run in report.gathered.runs:
         if not run.finished:
             order = "" if run.order is None else f", order {run.order}"
             where = titles.get(run.path, run.stream)
-            name = f"{run.title} on {where}, seed {run.seed}{order}"
-            yield Progress(name, run.done, run.planned or run.done or 1)
+            yield {
+                "name": f"{run.title} on {where}, seed {run.seed}{order}",
+                "done": run.done,
+                "planned": run.planned or run.done or 1,
+            }
 
 
-def _data(report: Report, parts: list[Part]) -> dict[str, object]:
+def _data(report: Report, drawn: Drawn) -> dict[str, object]:
     """What the script draws charts from."""
-    figures = [figure for part in parts for section in part.sections for figure in section.figures]
+    figures = [figure for part in drawn for section in part for figure in section.figures]
     tables = {name: table for figure in figures for name, table in figure.tables.items()}
     return {
         "methods": report.labels,

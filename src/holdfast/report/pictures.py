@@ -32,25 +32,23 @@ def write_pictures(report: Report, folder: Path) -> list[Path]:
 
 
 def pictures(report: Report) -> Iterator[tuple[Figure, bytes]]:
-    for each in report.sections(legend=True):
-        for section in each:
-            for figure in section.figures:
-                spec = self_contained(figure, report.labels)
-                yield figure, vl_convert.vegalite_to_png(spec, scale=2)
+    for sections in report.sections(legend=True):
+        for figure in (figure for section in sections for figure in section.figures):
+            spec = self_contained(figure, report.labels)
+            yield figure, vl_convert.vegalite_to_png(spec, scale=2)
 
 
 def self_contained(figure: Figure, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The chart with its data, title, look and width: what any Vega-Lite program draws."""
+    """The chart with its data, title, theme and width: what any Vega-Lite program draws."""
     spec = copy.deepcopy(figure.spec)
     spec["width"] = WIDTHS[figure.size]
     spec["title"] = {"text": figure.title, "subtitle": figure.note} if figure.note else figure.title
     spec["autosize"] = {"type": "pad"}
     spec["config"] = {**LIGHT, "background": "white", "padding": 16, "font": "sans-serif"}
-    spec["datasets"] = {name: _rows(one, labels) for name, one in figure.tables.items()}
+    spec["datasets"] = {name: _rows(table, labels) for name, table in figure.tables.items()}
     # A picture shows what was drawn, and not the whole legend of the page.
-    present = [one for one in labels if any(one in _methods(t) for t in figure.tables.values())]
-    if figure.size == "small":
-        present = []
+    drawn = {name for table in figure.tables.values() for name in _methods(table)}
+    present = [] if figure.size == "small" else [label for label in labels if label in drawn]
     for encoding in _encodings(spec):
         for channel in ("color", "strokeDash", "shape"):
             legend = encoding.get(channel, {}).get("legend")

@@ -4,36 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
+from holdfast.results import FACTS, SettingValue
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group, repeated_over
-from holdfast.results.stored import FACTS, SettingValue, StoredRun
+from holdfast.results.stored import StoredRun
 from holdfast.util.words import listed
-
-
-@dataclass(frozen=True)
-class RunLine:
-    """One run in the list of all."""
-
-    method: str
-    """The label of its group."""
-    cells: tuple[object, ...]
-    """Seed, order, state, when it started and finished, fingerprint."""
-    path: Path
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """How the runs of a comparison were made."""
-
-    caveat: str
-    facts: Mapping[str, str]
-    commands: Sequence[str]
-    runs: Sequence[RunLine]
-    settings: Mapping[str, Mapping[str, str]]
-    """By group and by part and name: value, and where it comes from."""
 
 
 def summary(comparison: Comparison) -> str:
@@ -52,21 +28,21 @@ def summary(comparison: Comparison) -> str:
     return " · ".join(filter(None, texts))
 
 
-def provenance(comparison: Comparison) -> Provenance:
+def provenance(comparison: Comparison) -> dict[str, object]:
     commands = (run.manifest.command for run in comparison.runs)
-    return Provenance(
-        comparison.caveat,
-        facts(comparison.runs),
-        list(dict.fromkeys(filter(None, commands))),
-        [_line(group, run) for group in comparison.groups for run in group.runs],
-        {group.label: _settings(group) for group in comparison.groups},
-    )
+    return {
+        "caveat": comparison.caveat,
+        "facts": facts(comparison.runs),
+        "commands": list(dict.fromkeys(filter(None, commands))),
+        "runs": [_listed(group, run) for group in comparison.groups for run in group.runs],
+        "settings": {group.label: _settings(group) for group in comparison.groups},
+    }
 
 
 def facts(runs: Sequence[StoredRun]) -> dict[str, str]:
     """In words, with all values where runs differ."""
     values: dict[str, Iterable[object]] = {
-        **{title: [run.option(name) for run in runs] for title, name in FACTS.items()},
+        **{title: [run.option(flag) for run in runs] for title, flag in FACTS.items()},
         "stream": [run.stream for run in runs],
         "images a batch": [run.batch_size for run in runs],
         "images": [run.manifest.images or None for run in runs],
@@ -74,13 +50,10 @@ def facts(runs: Sequence[StoredRun]) -> dict[str, str]:
         "seeds": sorted({run.seed for run in runs}),
         "random orders": sorted({run.order for run in runs if run.order is not None}),
         **{
-            f"hash of the {name}": [run.manifest.hashes.get(key) for run in runs]
-            for name, key in {
-                "data": "data",
-                "weights": "model",
-                "source": "source",
-                "code": "code",
-            }.items()
+            f"hash of the {'weights' if name == 'model' else name}": [
+                run.manifest.hashes.get(name) for run in runs
+            ]
+            for name in ("data", "model", "source", "code")
         },
         "hashes of own files": [
             f"{name} {value}" for run in runs for name, value in run.manifest.own_code.items()
@@ -106,16 +79,18 @@ def _plain(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _line(group: Group, run: StoredRun) -> RunLine:
-    cells = (
-        run.seed,
-        "–" if run.order is None else run.order,
-        _state(run),
-        run.manifest.time_started or "–",
-        run.manifest.time_finished or "–",
-        run.manifest.fingerprint[:16] or "–",
-    )
-    return RunLine(group.label, cells, run.path)
+def _listed(group: Group, run: StoredRun) -> dict[str, object]:
+    """A line in the list of all runs."""
+    return {
+        "method": group.label,
+        "seed": run.seed,
+        "order": "–" if run.order is None else run.order,
+        "state": _state(run),
+        "started": run.manifest.time_started or "–",
+        "finished": run.manifest.time_finished or "–",
+        "fingerprint": run.manifest.fingerprint[:16] or "–",
+        "folder": run.path,
+    }
 
 
 def _state(run: StoredRun) -> str:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import altair as alt
 
-from holdfast.report.charts import CHOSEN, HEIGHT, MUTED, Charts, Spec, base
+from holdfast.report.charts import HEIGHT, IS_SHOWN, MUTED, Charts, Spec, base, spread
+from holdfast.report.palette import DASHES
 from holdfast.report.sweeps import Axis
 
 
 def sweep_chart(charts: Charts, data: str, axis: Axis) -> Spec:
-    """Points in the methods' looks; curves are grey, since a curve goes through many methods."""
+    """Points in the methods' styles; curves are grey, since a curve goes through many methods."""
     curves = axis.table["curve"].unique(maintain_order=True).to_list()
     x = alt.X("value:O", title=axis.title, axis=alt.Axis(labelAngle=0))
     y = alt.Y("mean:Q", title="mean accuracy, %", scale=alt.Scale(zero=False, padding=12))
-    drawn = base(data).transform_filter(CHOSEN).encode(x=x)
-    dashes = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3]]
+    drawn = base(data).transform_filter(IS_SHOWN).encode(x=x)
+    dashes = [list(DASHES[place % len(DASHES)]) for place in range(len(curves))]
     curve = alt.StrokeDash(
         "curve:N",
-        scale=alt.Scale(domain=curves, range=[dashes[k % 4] for k in range(len(curves))]),
+        scale=alt.Scale(domain=curves, range=dashes),
         legend=None
         if len(curves) == 1
         else alt.Legend(title=None, orient="bottom", columns=1, labelLimit=300, symbolSize=400),
     )
     bars = (
-        drawn.transform_filter("isValid(datum.std)")
-        .transform_calculate(low="datum.mean - datum.std", high="datum.mean + datum.std")
+        spread(drawn, "mean", "std")
         .mark_rule(strokeWidth=1.5)
         .encode(y=alt.Y("low:Q"), y2="high:Q", color=charts.colour())
     )

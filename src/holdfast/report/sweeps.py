@@ -22,40 +22,7 @@ GREEK = {
 BATCH = "batch"
 
 
-@dataclass(frozen=True)
-class Axis:
-    """One setting, and the curves along it."""
-
-    key: str
-    """method.setting, or batch."""
-    title: str
-    table: pl.DataFrame
-    """A row for each entry on a curve: method, curve, value, mean, std, runs, host."""
-
-    @property
-    def is_rate(self) -> bool:
-        """Whether it is a learning rate, which nobody can choose well without labels."""
-        return self.key.endswith(".lr")
-
-
-def sweeps(comparison: Comparison) -> list[Axis]:
-    """Every axis along which some curve has two values or more."""
-    families: dict[tuple[str, ...], list[Group]] = {}
-    for entry in comparison.groups:
-        families.setdefault(entry.names, []).append(entry)
-    curves: dict[str, list[tuple[str, list[Group]]]] = {}
-    for names, entries in families.items():
-        for key in _varying(entries):
-            for rest, group in _curves(entries, key):
-                name = "+".join(names) + (f" ({rest})" if rest else "")
-                curves.setdefault(key, []).append((name, group))
-    return [
-        Axis(key, _title(key), pl.DataFrame(_rows(comparison, key, found), schema=SCHEMA))
-        for key, found in curves.items()
-    ]
-
-
-SCHEMA: dict[str, Any] = {
+_COLUMNS: dict[str, Any] = {
     "method": pl.String,
     "curve": pl.String,
     "value": pl.Float64,
@@ -67,68 +34,94 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def configuration(entry: Group) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Axis:
+    """One setting, and the curves along it."""
+
+    key: str
+    """method.setting, or batch."""
+    title: str
+    table: pl.DataFrame
+    """A row for each group on a curve, with the host's accuracy where all of them share it."""
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is a learning rate, which nobody can choose well without labels."""
+        return self.key.endswith(".lr")
+
+
+def sweeps(comparison: Comparison) -> list[Axis]:
+    """Every axis along which some curve has two values or more."""
+    families: dict[tuple[str, ...], list[Group]] = {}
+    for group in comparison.groups:
+        families.setdefault(group.names, []).append(group)
+    rows: dict[str, list[tuple[Any, ...]]] = {}
+    for names, groups in families.items():
+        for key in _varying(groups):
+            for rest, curve in _curves(groups, key):
+                name = "+".join(names) + (f" ({rest})" if rest else "")
+                rows.setdefault(key, []).extend(_rows(comparison, name, key, curve))
+    return [
+        Axis(
+            key,
+            _title(key),
+            pl.DataFrame(found, schema=_COLUMNS, orient="row").with_columns(
+                pl.selectors.float().fill_nan(None)
+            ),
+        )
+        for key, found in rows.items()
+    ]
+
+
+def configuration(group: Group) -> dict[str, Any]:
     """Everything that is set, resolved."""
-    others = {k: v for k, v in entry.conditions.items() if k not in ("version", "source data")}
-    return {**entry.first.settings, **others}
+    others = {k: v for k, v in group.conditions.items() if k not in ("version", "source data")}
+    return {**group.first.settings, **others}
 
 
-def _varying(entries: list[Group]) -> list[str]:
-    known = [configuration(one) for one in entries]
-    keys = dict.fromkeys(key for one in known for key in one)
+def _varying(groups: list[Group]) -> list[str]:
+    known = [configuration(group) for group in groups]
+    keys = dict.fromkeys(key for settings in known for key in settings)
     return [
         key
         for key in keys
-        if all(_is_number(one.get(key)) for one in known) and len({one[key] for one in known}) > 1
+        if all(_is_number(settings.get(key)) for settings in known)
+        and len({settings[key] for settings in known}) > 1
     ]
 
 
-def _curves(entries: list[Group], key: str) -> Iterator[tuple[str, list[Group]]]:
-    """Entries that differ in one setting alone; named by what else sets curves apart."""
-    groups: dict[str, list[Group]] = {}
-    for one in entries:
-        rest = {name: value for name, value in configuration(one).items() if name != key}
-        groups.setdefault(json.dumps(rest, sort_keys=True, default=str), []).append(one)
-    long = {
-        rest: group
-        for rest, group in groups.items()
-        if len({configuration(one)[key] for one in group}) > 1
-    }
+def _curves(groups: list[Group], key: str) -> Iterator[tuple[str, list[Group]]]:
+    """Groups that differ in one setting alone; named by what else sets curves apart."""
+    curves: dict[str, dict[float, list[Group]]] = {}
+    for group in groups:
+        rest = configuration(group)
+        value = float(rest.pop(key))
+        curve = curves.setdefault(json.dumps(rest, sort_keys=True, default=str), {})
+        curve.setdefault(value, []).append(group)
+    long = {rest: curve for rest, curve in curves.items() if len(curve) > 1}
     known = [json.loads(rest) for rest in long]
     apart = [
         name
-        for name in dict.fromkeys(name for one in known for name in one)
-        if len({str(one.get(name)) for one in known}) > 1
+        for name in dict.fromkeys(name for settings in known for name in settings)
+        if len({str(settings.get(name)) for settings in known}) > 1
     ]
-    for rest, group in zip(known, long.values(), strict=True):
-        yield (
-            ", ".join(f"{_title(name)} {rest.get(name)}" for name in apart),
-            sorted(group, key=lambda one: float(configuration(one)[key])),
-        )
+    for settings, curve in zip(known, long.values(), strict=True):
+        name = ", ".join(f"{_title(name)} {settings.get(name)}" for name in apart)
+        yield name, [group for value in sorted(curve) for group in curve[value]]
 
 
 def _rows(
-    comparison: Comparison, key: str, curves: list[tuple[str, list[Group]]]
-) -> Iterator[dict[str, Any]]:
-    for name, group in curves:
-        hosts = {one.label: one for entry in group if (one := comparison.host_of(entry))}
-        # A level that all points share; where the host is swept too, it has a curve of its own.
-        host = next(iter(hosts.values())) if len(hosts) == 1 else None
-        for entry in group:
-            yield {
-                "method": entry.label,
-                "curve": name,
-                "value": float(configuration(entry)[key]),
-                "mean": _known(entry.mean("mean_accuracy")),
-                "std": _known(entry.std("mean_accuracy")),
-                "runs": len(entry.runs),
-                "host": None if host is None else host.label,
-                "host_mean": None if host is None else _known(host.mean("mean_accuracy")),
-            }
-
-
-def _known(value: float) -> float | None:
-    return None if value != value else value
+    comparison: Comparison, name: str, key: str, curve: list[Group]
+) -> Iterator[tuple[Any, ...]]:
+    hosts = {host.label: host for group in curve if (host := comparison.host_of(group))}
+    # A level that all points share; where the host is swept too, it has a curve of its own.
+    level: tuple[Any, ...] = (None, None)
+    if len(hosts) == 1:
+        level = next((label, host.mean("mean_accuracy")) for label, host in hosts.items())
+    for group in curve:
+        value = float(configuration(group)[key])
+        mean, std = group.mean("mean_accuracy"), group.std("mean_accuracy")
+        yield group.label, name, value, mean, std, len(group.runs), *level
 
 
 def _title(key: str) -> str:

@@ -1,1 +1,15 @@
-"""Stored runs: read, grouped over seeds, compared, and written as tables."""
+"""Stored runs: read, grouped over seeds, compared, and written as tables.
+
+Whoever shows them needs nothing of the benchmark but the names below.
+"""
+
+from holdfast.bench.manifest import SettingValue
+from holdfast.bench.metrics.recorder import Recorder
+from holdfast.bench.metrics.seen import MIXED
+from holdfast.bench.metrics.tally import Tally
+from holdfast.bench.names import short
+from holdfast.bench.options import FACTS
+from holdfast.bench.sweep import CHOSEN
+from holdfast.data.readers.layouts import CLEAN
+
+__all__ = ["CHOSEN", "CLEAN", "FACTS", "MIXED", "Recorder", "SettingValue", "Tally", "short"]

@@ -35,6 +35,6 @@ def _same_but_code(run: Run, manifest: Manifest) -> bool:
     names = given.keys() - {*NOT_IN_FINGERPRINT, "method", "stream", "window"}
     return (
         all(manifest.run.get(name, given[name]) == given[name] for name in names)
-        and manifest.method == run.composition.for_classes(manifest.classes).plain
+        and manifest.method == run.composition.for_classes(manifest.classes).named_spec
         and manifest.stream == str(run.resolved_stream)
     )

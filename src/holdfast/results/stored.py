@@ -13,11 +13,9 @@ import numpy as np
 import polars as pl
 
 from holdfast.bench.manifest import Manifest, Metrics
-from holdfast.bench.manifest import SettingValue as SettingValue
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED, Seen
-from holdfast.bench.options import FACTS as FACTS
 from holdfast.bench.options import OPTIONS, nested
 from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder

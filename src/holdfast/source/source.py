@@ -13,12 +13,13 @@ from torch import Tensor, nn
 
 from holdfast.engine.checks import InputRange
 from holdfast.engine.network import Network, fingerprint
+from holdfast.engine.norms import ByBatch
 from holdfast.engine.step import Step
 from holdfast.source.agreement import find_mistake
 from holdfast.source.fisher import gather_fisher
 from holdfast.source.gaussians import Gaussians, gather_gaussians
 from holdfast.source.loaders import Replay, check_labels, checked_batches
-from holdfast.source.work import Order
+from holdfast.source.work import Order, Work
 from holdfast.util import files
 from holdfast.util.hashing import tensor_hash
 from holdfast.util.words import listed
@@ -109,13 +110,13 @@ class Source:
 
     def __repr__(self) -> str:
         parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
-        held = [name for name in parts if name not in ("counts", "loader", "predicted")]
+        made = [name for name in parts if name not in ("counts", "loader", "predicted")]
         size = ""
         if "prototypes/source" in self.tensors:
             classes, features = self.prototypes.shape
             images = int(self.counts.sum())
             size = f" of {images} images, {classes} classes, {features} features"
-        return f"<Source{size}: {listed(held) or 'nothing made yet'}>"
+        return f"<Source{size}: {listed(made) or 'nothing made yet'}>"
 
     @property
     def prototypes(self) -> Tensor:
@@ -203,11 +204,15 @@ class Source:
             for batch in checked_batches(loader, images, self.input_range, network, what):
                 found.update(*batch)
             self.tensors[order] = found.digest
-        held = {name: self.tensors[name] for name in (*WORKED_ON, order)}
-        return tensor_hash(held, f"{self.model_hash} {self.head} {text}")
+        data = {name: self.tensors[name] for name in (*WORKED_ON, order)}
+        return tensor_hash(data, f"{self.model_hash} {self.head} {text}")
+
+    def work(self, key: str) -> Work:
+        """The piece of work of this key."""
+        return Work(key, self.tensors, self.model_hash, self.cache)
 
     def order_name(self, images: int) -> str:
-        """Under which a digest of so many of the loader's images is held."""
+        """Under which a digest of so many of the loader's images stands."""
         beyond = self.limit is not None and images > self.limit
         return f"loader/order/{images}" if beyond else "loader/order"
 
@@ -227,8 +232,8 @@ class Source:
             with torch.inference_mode(False), torch.enable_grad():
                 made = self._make_fisher(network, parameters, samples)
             if samples != self.fisher_samples:
-                stale = [name for name in self.tensors if name.startswith("fisher/")]
-                self.tensors = {n: t for n, t in self.tensors.items() if n not in stale}
+                for stale in [name for name in self.tensors if name.startswith("fisher/")]:
+                    del self.tensors[stale]
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
         return {name: self.tensors[key].to(parameters[name].device) for name, key in names.items()}
@@ -291,7 +296,7 @@ class Source:
 
     def _make_prototypes(self, network: Network, statistics: str) -> dict[str, Tensor]:
         if statistics == "batch":
-            network.normalise("batch")
+            network.normalise(ByBatch())
         classes, size = network.classes, network.feature_size
         # On the CPU: not every device has float64.
         sums = torch.zeros(classes, size, dtype=torch.float64)

@@ -6,51 +6,48 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from holdfast.util import files
 
-if TYPE_CHECKING:
-    from holdfast.source.source import Source
-
 KIND = "work on a source"
 
 
 @dataclass(frozen=True)
 class Work:
-    """A piece of work on a source that takes long: what is kept of it, done or not.
+    """A piece of work on a source that takes long: what there is of it, done or not.
 
-    It is kept in the source, and in its cache folder if it has one.
+    It lies among the source's tensors, and in its cache folder if it has one.
     """
 
-    source: Source
     key: str
+    tensors: dict[str, Tensor]
+    model_hash: str
+    folder: Path | None
 
-    def kept(self) -> dict[str, Tensor]:
+    def load(self) -> dict[str, Tensor]:
         """Nothing if the work has not begun."""
-        held = files.under(f"work/{self.key}/", self.source.tensors)
-        if not held and self._path is not None and self._path.exists():
-            held = files.read(self._path, KIND)[1]
-            self._hold(held)
-        return held
+        found = files.under(f"work/{self.key}/", self.tensors)
+        if not found and self._path is not None and self._path.exists():
+            found = files.read(self._path, KIND)[1]
+            self._enter(found)
+        return found
 
-    def keep(self, tensors: Mapping[str, Tensor]) -> None:
-        held = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-        self._hold(held)
+    def save(self, tensors: Mapping[str, Tensor]) -> None:
+        copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+        self._enter(copies)
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            files.write(self._path, KIND, {"model": self.source.model_hash}, held)
+            files.write(self._path, KIND, {"model": self.model_hash}, copies)
 
-    def _hold(self, tensors: Mapping[str, Tensor]) -> None:
-        self.source.tensors |= {f"work/{self.key}/{n}": t for n, t in tensors.items()}
+    def _enter(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors.update({f"work/{self.key}/{n}": t for n, t in tensors.items()})
 
     @property
     def _path(self) -> Path | None:
-        folder = self.source.cache
-        return None if folder is None else folder / f"{self.key[:32]}.safetensors"
+        return None if self.folder is None else self.folder / f"{self.key[:32]}.safetensors"
 
 
 class Order:

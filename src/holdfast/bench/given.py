@@ -1,0 +1,89 @@
+"""Options as somebody gave them, and the runs that follow."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from holdfast.bench.options import OPTIONS
+
+if TYPE_CHECKING:
+    from holdfast.bench.plan import Run
+
+# Where runs lie, unless somebody says otherwise.
+RUNS = Path("runs")
+
+
+class GivenOptions:
+    """What was given. A dataclass below it has a field for each option, None or empty where it was
+    not given."""
+
+    seeds: int | None
+    out: Path | None
+    resume: bool
+    again: bool
+    snapshot: float | None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """By name, what was given of all but `resume` and `again`."""
+        named = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
+        flags = ("resume", "again")
+        return {
+            name: value
+            for name, value in named.items()
+            if name not in flags and not (value is None or value is False or value == ())
+        }
+
+    def but(self, **others: object) -> GivenOptions:
+        """The same, with other values of some."""
+        changed: GivenOptions = replace(cast(Any, self), **others)
+        return changed
+
+    def plan(self, method: str, seed: int, **others: object) -> Run:
+        """A run of a method with these options."""
+        import torch
+
+        from holdfast.bench.plan import Run
+
+        usual = {
+            "device": "cuda" if torch.cuda.is_available() else "cpu",
+            "threads": self.shared_by(1).given["threads"],
+        }
+        given = {name: value for name, value in self.given.items() if name in OPTIONS}
+        return Run.of(method, **{**usual, **given, **others, "seed": seed})
+
+    def shared_by(self, jobs: int) -> GivenOptions:
+        """The same, with the cores shared among so many runs at a time."""
+        if jobs < 1:
+            raise ValueError(f"jobs is how many runs go on at a time, at least 1, not {jobs}.")
+        if "threads" in self.given:
+            return self
+        return self.but(threads=max(1, (os.cpu_count() or 1) // jobs))
+
+    @property
+    def all_seeds(self) -> range:
+        first, count = self.given.get("seed", 0), 1 if self.seeds is None else self.seeds
+        if count < 1:
+            raise ValueError(f"seeds is how many seeds, at least 1, not {count}.")
+        return range(first, first + count)
+
+    @property
+    def place(self) -> Path:
+        """Where runs lie."""
+        return RUNS if self.out is None else self.out
+
+    @property
+    def every(self) -> float:
+        """Seconds between two snapshots."""
+        from holdfast.bench.run import SNAPSHOT_SECONDS
+
+        seconds = SNAPSHOT_SECONDS if self.snapshot is None else self.snapshot
+        if not seconds >= 0:
+            raise ValueError(
+                f"snapshot is how many seconds lie between two snapshots, at least 0 (one after "
+                f"each batch), not {seconds:g}."
+            )
+        return seconds

@@ -1,0 +1,101 @@
+"""The slots of a method, filled for one network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from holdfast.engine.draws import Draws
+from holdfast.engine.network import Network
+from holdfast.engine.options import Options
+from holdfast.engine.task import Task
+from holdfast.parts.learn import Learn
+from holdfast.parts.predict import Prediction, Refine
+from holdfast.parts.terms import Term
+from holdfast.parts.upkeep import Upkeep
+from holdfast.recipes.compose import Composition
+from holdfast.source.source import Source
+
+
+@dataclass(frozen=True)
+class Slots:
+    """What a method does with a batch.
+
+    episode_steps: how many steps are taken on each image by itself; 0: a batch is one whole.
+    """
+
+    method: Composition
+    task: Task
+    terms: list[Term]
+    prediction: Prediction
+    refine: list[Refine]
+    upkeep: list[Upkeep]
+    learn: Learn | None
+    episode_steps: int
+
+    @property
+    def networks(self) -> list[Network]:
+        """The network that adapts, and those beside it."""
+        return [self.task.network, *self.task.companions]
+
+
+def fill(method: Composition, model: nn.Module, source: Source | None, options: Options) -> Slots:
+    """Ask a method for what goes into each slot."""
+    given = [model]
+
+    def fresh() -> Network:
+        return Network(
+            given[0],
+            head=options.head,
+            memory_format=options.memory_format,
+            compile=options.compile,
+        )
+
+    network = fresh()
+    if network.head_name is not None:
+        settled = method.for_classes(network.head_rows)
+        network.counts_on_head |= settled != method
+        method = settled
+    host, methods = method.host, method.methods
+    selection = host.selection()
+    chosen = selection.parameters(network, host.name)
+    draws = Draws(options.seed, network.device)
+    task = Task(network, chosen, selection.statistics, source, draws, options.input_range, fresh)
+    for plugin in method.plugins:
+        task.normalisation = plugin.normalisation(task, task.normalisation)
+    network.normalise(task.normalisation)
+    terms = [term for part in methods for term in part.terms(task)]
+    prediction = host.prediction(task)
+    refine = [rule for part in methods for rule in part.refine(task)]
+    upkeep = [rule for part in methods for rule in part.upkeep(task)]
+    # A term may have parts that train along, such as a projector.
+    beside = {
+        f"{term.label}.{name}": parameter
+        for term in terms
+        for name, parameter in term.named_parameters()
+    }
+    learn = host.learning(task, {**chosen, **beside})
+    for part in methods:
+        part.prepare(task, learn)
+    for companion in task.companions:  # such as a teacher, which may be all that predicts
+        companion.counts_on_head |= network.counts_on_head
+    given.clear()  # the caller's model is the caller's again
+    steps = host.episode_steps()
+    if steps:
+        _check_episodes(method.names, network, learn, options)
+    return Slots(method, task, terms, prediction, refine, upkeep, learn, steps)
+
+
+def _check_episodes(names: str, network: Network, learn: Learn | None, options: Options) -> None:
+    if learn is None or learn.at_once:
+        raise ValueError(f"{names} works in episodes, so it needs a step that can be proposed.")
+    if network.by_batch:
+        raise ValueError(
+            f"{names} works on one image at a time, which batch statistics cannot normalise: "
+            "it needs statistics that serve single images, such as the source's."
+        )
+    if options.window is not None:
+        raise ValueError(
+            f"window={options.window} has no use here: {names} looks at each image by itself."
+        )
