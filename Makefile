@@ -19,6 +19,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python tools/check_imports.py
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/step.py

@@ -139,7 +139,7 @@ def test_a_report_without_charts_says_which_extra(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(sys, "argv", ["holdfast", "report", str(tmp_path)])
     assert cli.start() == 2
     said = capsys.readouterr().err
-    assert said.startswith("holdfast: This command needs altair, ")
+    assert said.startswith("holdfast: holdfast.report needs altair, ")
     assert "'holdfast[report]'" in said
 
 

@@ -1,1 +1,5 @@
 """The report: stored runs as one page, as pictures, and as tables for a paper."""
+
+from holdfast.util.extras import require
+
+require("altair", "holdfast.report")
