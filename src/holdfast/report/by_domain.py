@@ -82,8 +82,8 @@ GEOMETRY = (
 )
 
 
-def by_domain(comparison: Comparison, charts: Charts, metric: Metric) -> Iterator[Figure]:
-    table = chart_data.by_domain(comparison)
+def by_domain(table: pl.DataFrame, charts: Charts, metric: Metric) -> Iterator[Figure]:
+    """Of the table that `chart_data.by_domain` makes, where there are domains to compare."""
     if table.drop_nulls(metric.column)["domain"].n_unique() > 1:
         yield _figure(f"{metric.column}-by-domain", charts, metric, "by-domain", table)
 

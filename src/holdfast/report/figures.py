@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import altair as alt
@@ -98,6 +99,10 @@ class _Figures:
     comparison: Comparison
     charts: Charts
 
+    @cached_property
+    def _by_domain(self) -> pl.DataFrame:
+        return chart_data.by_domain(self.comparison)
+
     def stream(self) -> Iterator[Figure]:
         table = chart_data.stream(self.comparison)
         if table.is_empty():
@@ -162,7 +167,7 @@ class _Figures:
             self._ranks_chart(),
             {"ranks": table},
         )
-        yield from by_domain(self.comparison, self.charts, BIAS)
+        yield from by_domain(self._by_domain, self.charts, BIAS)
 
     def classes(self) -> Iterator[Figure]:
         domains = self.comparison.domains[:SMALL]
@@ -239,7 +244,7 @@ class _Figures:
         for name, title, caption, x, y, tooltip, drawn in plan:
             spec = self.charts.lines("bins", x, y, tooltip, **drawn)
             yield Figure(name, title, caption, spec, {"bins": table})
-        yield from by_domain(self.comparison, self.charts, ENTROPY)
+        yield from by_domain(self._by_domain, self.charts, ENTROPY)
         calibration = chart_data.calibration(self.comparison)
         if len(calibration):
             yield Figure(
@@ -264,7 +269,7 @@ class _Figures:
         elif not all(group.steady for group in self.comparison.groups):
             doubt = " Some batches took far longer than others, perhaps for other programs' sake."
         time = replace(TIME, caption=TIME.caption + doubt)
-        return by_domain(self.comparison, self.charts, time)
+        return by_domain(self._by_domain, self.charts, time)
 
     def features(self) -> Iterator[Figure]:
         return geometry_figures(self.comparison, self.charts)

@@ -106,16 +106,12 @@ def _leaders(comparison: Comparison) -> list[Group]:
     for group in ranked:  # over the domains that both have seen while they go on
         if Pair(group, first).accuracy().value > 0:
             first = group
-    return [
-        first,
-        *(
-            group
-            for group in ranked
-            if group is not first
-            and (by := Pair(first, group).accuracy()).is_known
-            and not by.is_shown
-        ),
-    ]
+    behind = [Pair(first, group) for group in ranked if group is not first]
+    return [first, *(pair.other for pair in behind if _is_level(pair.accuracy()))]
+
+
+def _is_level(by: Difference) -> bool:
+    return by.is_known and not by.is_shown
 
 
 def _best(comparison: Comparison) -> str:
