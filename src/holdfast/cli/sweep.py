@@ -59,7 +59,7 @@ class Sweep:
         from holdfast.bench.display.roster import labels
         from holdfast.bench.materials import Materials
         from holdfast.bench.sweep import expand
-        from holdfast.results.sweep_document import sweep_document
+        from holdfast.results.documents import sweep_document
         from holdfast.results.writers.terminal import Page
 
         given = self.given()
