@@ -12,8 +12,7 @@ from holdfast.data import glyphs
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.glyphs.compose import SPLITS, compose
-from holdfast.data.readers.clean import open_clean
-from holdfast.data.readers.sets import open_data
+from holdfast.data.readers.sets import open_clean, open_data
 from holdfast.models import glyphs as embedded
 from holdfast.models.find import find_model
 

@@ -19,7 +19,7 @@ ASIDE = {
     "__init__.py",
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/", "bench/display/"),
     *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "stopping", "terminal", "words")),
-    *("engine/export.py", "source/agreement.py", "data/make.py", "data/writers.py"),
+    *("engine/export.py", "source/agreement.py", "data/make.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "describe", "manifest", "many", "names")),
     *("bench/on_ray.py", "bench/sweep.py", "bench/metrics/memory.py"),
 }

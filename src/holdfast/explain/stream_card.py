@@ -34,7 +34,7 @@ class StreamCard:
             origin = "written" if name in self.stream.given else "default"
             cells = (name, value, origin, setting.meaning, setting.admits(), setting.source)
             table.add_row(*map(Text, cells))
-        domains: tuple[str, ...] = getattr(self.stream, "domains", tuple)()
+        domains: tuple[str, ...] = self.stream.domains()
         sentence, details = describe(type(self.stream))
         return Group(
             Text.assemble((self.stream.name, "bold"), ", a stream"),

@@ -6,8 +6,18 @@ for batch in flow:
 """
 
 from holdfast.data.streams.flow import Batch, Flow
-from holdfast.data.streams.kinds import Continual, Endless, Gradual, Mixed, Noisy, Paced, Single
-from holdfast.data.streams.label_kinds import Correlated, LabelShift, Recurring
+from holdfast.data.streams.kinds import (
+    Continual,
+    Correlated,
+    Endless,
+    Gradual,
+    LabelShift,
+    Mixed,
+    Noisy,
+    Paced,
+    Recurring,
+    Single,
+)
 from holdfast.data.streams.spec import Stream, kinds, parse
 
 __all__ = [
