@@ -40,16 +40,10 @@ class Pool(Protocol):
 
 
 class Data(Protocol):
-    """The domains of a data set by name; a plain dictionary of pools is one."""
+    """The domains of a data set by name; a plain dictionary of pools is one. With a method
+    `at(*layers)`, it can be asked for severities, and for one corruption upon another."""
 
     def __getitem__(self, domain: str, /) -> Any: ...
-
-
-@runtime_checkable
-class Graded(Protocol):
-    """A data set that can be asked for severities, and for one corruption upon another."""
-
-    def at(self, *layers: Layer) -> Pool: ...
 
 
 def domain_name(layers: Sequence[Layer]) -> str:
@@ -63,7 +57,7 @@ class Recipe:
 
     table: Table
     seed: int = 0
-    frost: Path | None = None
+    frost: str | Path | None = None
 
     def apply(self, images: Tensor, name: str, severity: int, indices: Sequence[int]) -> Tensor:
         return corrupt(
@@ -157,21 +151,16 @@ class Made:
         return Corrupted(clean, layers, self.recipe)
 
 
-class Uniform:
+class Uniform(Images):
     """Uniform noise in the shape of another pool's images; image i is always the same."""
 
+    classes = 0
+
     def __init__(self, size: int, like: Pool):
-        self.size = size
+        self.labels = np.full(size, -1)
         self.like = like
 
-    @property
-    def labels(self) -> Indices:
-        return np.full(self.size, -1)
-
-    def __len__(self) -> int:
-        return self.size
-
-    def images(self, indices: Iterable[int]) -> Tensor:
+    def raw(self, indices: Sequence[int]) -> Tensor:
         drawn = [np.random.default_rng(i).random(self._shape, np.float32) for i in indices]
         return torch.from_numpy(np.stack(drawn))
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from holdfast.data.corrupt.blur import smear, zoom
 from holdfast.data.corrupt.dice import Dice
-from holdfast.data.corrupt.filters import smear, zoom
 
 # Windows of ice: holdfast's own drawings.
 OWN = Path(__file__).parent / "textures"

@@ -174,11 +174,11 @@ def read_folder(
     root: Path,
     *,
     classes: Sequence[str] | None = None,
-    images: Path | None = None,
+    images: str | Path | None = None,
     size: int | None = 224,
     crop: bool = True,
 ) -> FolderImages:
     """The images below `root`, or those of them that the list `images` names."""
     classes = list_classes(root) if classes is None else classes
-    files = list_files(root, classes) if images is None else read_list(images, classes)
+    files = list_files(root, classes) if images is None else read_list(Path(images), classes)
     return FolderImages(root, classes, files, size=size, crop=crop)

@@ -16,7 +16,7 @@ from holdfast.data.corrupt.tables import CORRUPTIONS
 from holdfast.data.corrupt.tables import SEVERITIES as SEVERITIES
 from holdfast.data.images import Images, Lazy, check_labels
 from holdfast.data.readers.arrays import ArrayImages, check_images, read_array, read_header
-from holdfast.data.readers.folders import ENDINGS, list_files, read_folder
+from holdfast.data.readers.folders import ENDINGS, FolderImages, list_files, read_folder
 from holdfast.util.whole import whole
 from holdfast.util.words import listed
 
@@ -83,9 +83,9 @@ def read_folders(
     severity: int,
     *,
     classes: Sequence[str] | None = None,
-    images: Path | None = None,
+    images: str | Path | None = None,
     size: int | None = 224,
-) -> dict[str, Images]:
+) -> dict[str, FolderImages]:
     """One severity of a set in ImageNet-C's layout; `images` names some of them."""
     homes = {name: find_corruption(folder, name) or folder / name for name in corruptions}
     roots = {name: home / str(severity) for name, home in homes.items()}

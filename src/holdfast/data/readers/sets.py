@@ -120,7 +120,7 @@ def open_data(
             raise ValueError(f"{name} is a clean set itself: clean= is for corrupted ones.")
         given = "glyphs" if what == "glyphs-c" else what
         original = open_clean(given, root, images=images, classes=classes, size=size)
-        recipe = Recipe(table or find_table(original), seed, _path(frost))
+        recipe = Recipe(table or find_table(original), seed, frost)
         domains: dict[str, Images] = {
             corruption: Corrupted(original, [(corruption, severity)], recipe)
             for corruption in corruptions
@@ -131,13 +131,14 @@ def open_data(
         domains = _open_arrays(name, place, corruptions, severity, clean)
     else:
         names = _read_classes(classes)
-        domains = read_folders(
-            place, corruptions, severity, classes=names, images=_path(images), size=size
+        folders = read_folders(
+            place, corruptions, severity, classes=names, images=images, size=size
         )
+        domains, like = dict(folders), next(iter(folders.values()))
         if name == "imagenet-c":
-            _check_imagenet(next(iter(domains.values())).classes, classes or place)
+            _check_imagenet(like.classes, classes or place)
         if clean is not False:
-            domains[CLEAN] = _find_original(name, place, domains, clean)
+            domains[CLEAN] = _find_original(name, place, like, clean)
     if clean is False:
         domains.pop(CLEAN, None)
     count = next(iter(domains.values())).classes
@@ -201,11 +202,8 @@ def _open_arrays(
 
 
 def _find_original(
-    name: str,
-    place: Path,
-    domains: dict[str, Images],
-    clean: bool | str | Path,
-) -> Images:
+    name: str, place: Path, like: FolderImages, clean: bool | str | Path
+) -> FolderImages:
     """The same images, before their corruption."""
     if not isinstance(clean, bool):
         folder = Path(clean)
@@ -216,8 +214,6 @@ def _find_original(
             raise _no_clean(str(error)) from None
     else:
         raise _no_clean(f"{place} has no clean images.")
-    like = next(iter(domains.values()))
-    assert isinstance(like, FolderImages)
     files = [original_name(file) for file in like.file_names()]
     original = FolderImages(folder, like.names, files, size=like.size)
     original.check_there()
@@ -252,7 +248,7 @@ def open_clean(
         place = _find_folder(find_root(root), IMAGENET_FOLDERS[split])
     if place.is_dir() and not known:
         names = _read_classes(classes)
-        folder = read_folder(place, classes=names, images=_path(images), size=size)
+        folder = read_folder(place, classes=names, images=images, size=size)
         if what == "imagenet":
             _check_imagenet(folder.classes, classes or place)
         return folder
@@ -303,7 +299,3 @@ def _read_classes(path: str | Path | None) -> list[str] | None:
 def _refuse_lists(what: str, images: object, classes: object) -> None:
     if images is not None or classes is not None:
         raise ValueError(f"images= and classes= are for sets in folders; {what} has no file names.")
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)

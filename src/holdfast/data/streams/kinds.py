@@ -20,10 +20,8 @@ from holdfast.util.settings import setting
 
 
 @dataclass(frozen=True)
-class Continual(Stream, name="continual"):
+class Continual(Stream, name="continual", after="CoTTA, debias"):
     """Each corruption once, shuffled within, and clean images last."""
-
-    after: ClassVar[str] = "CoTTA, debias"
 
     clean: bool = setting(
         True, "whether clean images come last", source="debias; other papers show none"
@@ -31,19 +29,17 @@ class Continual(Stream, name="continual"):
 
 
 @dataclass(frozen=True)
-class Single(Continual, name="single"):
+class Single(Continual, name="single", after="SAR"):
     """As continual, one image at a time.
 
     One image has no batch statistics: adapt(…, window=W) has a method see the latest W of them.
     """
 
-    after: ClassVar[str] = "SAR"
-
     batch: int = setting(1, "images in a batch", at_least=1, at_most=1, source="SAR")
 
 
 @dataclass(frozen=True)
-class Paced(Continual, name="paced"):
+class Paced(Continual, name="paced", after="Alfarra et al."):
     """As continual, at a speed that waits for no method.
 
     A method is busy from taking a batch until it asks for the next one. On CUDA the caller has to
@@ -51,19 +47,16 @@ class Paced(Continual, name="paced"):
     batch on that a resumed stream starts with, the method is not busy.
     """
 
-    after: ClassVar[str] = "Alfarra et al."
-
     rate: float = setting(
         100, "images a second", at_least=1e-3, source="holdfast; the idea: Alfarra et al."
     )
 
 
 @dataclass(frozen=True)
-class Gradual(Stream, name="gradual"):
+class Gradual(Stream, name="gradual", after="CoTTA, RMT"):
     """Each corruption at severities 1-2-3-4-5-4-3-2-1."""
 
     own_severities: ClassVar[bool] = True
-    after: ClassVar[str] = "CoTTA, RMT"
 
     limit: int = limit_setting(
         "most images of each corruption at each severity, evenly picked; 0: all"
@@ -84,10 +77,8 @@ class Gradual(Stream, name="gradual"):
 
 
 @dataclass(frozen=True)
-class Mixed(Stream, name="mixed"):
+class Mixed(Stream, name="mixed", after="SAR"):
     """All corruptions at once, pooled and shuffled."""
-
-    after: ClassVar[str] = "SAR"
 
     def origins(self, view: View) -> Sequence[tuple[Origin, ...]]:
         return [tuple(Origin(domain) for domain in self.domains())]
@@ -99,10 +90,8 @@ class Mixed(Stream, name="mixed"):
 
 
 @dataclass(frozen=True)
-class Noisy(Stream, name="noisy"):
+class Noisy(Stream, name="noisy", after="SoTTA"):
     """As many intruders among the images, not scored."""
-
-    after: ClassVar[str] = "SoTTA"
 
     limit: int = limit_setting(
         "most images of each domain, evenly picked, and as many intruders; 0: all"
@@ -118,16 +107,15 @@ class Noisy(Stream, name="noisy"):
         return self.kind != "uniform"
 
     def origins(self, view: View) -> Sequence[tuple[Origin, ...]]:
-        return [self._with_intruders(view, Origin(domain)) for domain in self.domains()]
+        pairs = []
+        for origin in map(Origin, self.domains()):
+            pool, size = self._intruders(view, origin), view.size(origin)
+            pairs.append((origin, Origin(f"{origin.domain}/{self.kind}", (), pool, size)))
+        return pairs
 
-    def _with_intruders(self, view: View, origin: Origin) -> tuple[Origin, Origin]:
-        size = view.size(origin)
-        intruders = self._pool(view, origin, size)
-        return origin, Origin(f"{origin.domain}/{self.kind}", intruder=intruders, size=size)
-
-    def _pool(self, view: View, origin: Origin, size: int) -> Pool:
+    def _intruders(self, view: View, origin: Origin) -> Pool:
         if self.kind == "uniform":
-            return Uniform(size, view.pool(origin))
+            return Uniform(view.size(origin), view.pool(origin))
         given = view.intruders_of(origin.domain)
         if given is None and self.kind == "attack":
             raise ValueError(
@@ -145,10 +133,8 @@ class Noisy(Stream, name="noisy"):
 
 
 @dataclass(frozen=True)
-class Correlated(Stream, name="correlated"):
+class Correlated(Stream, name="correlated", after="RoTTA, NOTE"):
     """Labels come in runs, drawn by a Dirichlet law."""
-
-    after: ClassVar[str] = "RoTTA, NOTE"
 
     order: str = setting("rotta", ORDER_MEANING, source="RoTTA")
     gamma: float = setting(
@@ -203,10 +189,8 @@ class Correlated(Stream, name="correlated"):
 
 
 @dataclass(frozen=True)
-class Recurring(Correlated, name="recurring"):
+class Recurring(Correlated, name="recurring", after="PeTTA"):
     """The correlated stream again and again, drawn anew each time."""
-
-    after: ClassVar[str] = "PeTTA"
 
     limit: int = limit_setting("most images of each domain at each visit, evenly picked; 0: all")
     visits: int = setting(20, "how often each domain comes", at_least=1, source="20 in PeTTA")
@@ -222,11 +206,10 @@ class Recurring(Correlated, name="recurring"):
 
 
 @dataclass(frozen=True)
-class LabelShift(Stream, name="labelshift"):
+class LabelShift(Stream, name="labelshift", after="SAR"):
     """Each class in turn is the likely one, drawn with replacement."""
 
     redraws: ClassVar[bool] = True
-    after: ClassVar[str] = "SAR"
 
     limit: int = limit_setting(
         "most images drawn of each domain; 0: as many as give every class its steps"
@@ -265,7 +248,7 @@ def _count_classes(view: View, origins: tuple[Origin, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Endless(Stream, name="endless"):
+class Endless(Stream, name="endless", after="CCC"):
     """One corruption fades into the next, for ever new pairs.
 
     Both severities move in steps of 0.25, one down and one up, and batches run across steps: a
@@ -276,7 +259,6 @@ class Endless(Stream, name="endless"):
     runs_on: ClassVar[bool] = True
     redraws: ClassVar[bool] = True
     own_severities: ClassVar[bool] = True
-    after: ClassVar[str] = "CCC"
 
     limit: int = limit_setting(
         "images in all are at most this times the number of corruptions; 0: samples says it"

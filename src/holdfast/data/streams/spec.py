@@ -40,12 +40,12 @@ class Stream(Settled):
     it is drawn from."""
     own_severities: ClassVar[bool] = False
     """Whether it asks for severities itself, whatever the one that the data were opened at."""
-    after: ClassVar[str] = ""
-    """Whose protocol it is: names in `papers.PAPERS`."""
+    after: ClassVar[str]
 
-    def __init_subclass__(cls, *, name: str) -> None:
-        """Make a kind of stream known under a name."""
-        cls.name = name
+    def __init_subclass__(cls, *, name: str, after: str) -> None:
+        """Make a kind of stream known under a name; `after` are those in `papers.PAPERS` whose
+        protocol it is."""
+        cls.name, cls.after = name, after
         _kinds[name] = cls
 
     batch: int = setting(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
-from holdfast.data.pools import Data, Graded, Indices, Layer, Pool, domain_name
+from holdfast.data.pools import Data, Indices, Layer, Pool, domain_name
 from holdfast.data.streams.papers import ORDERS
 from holdfast.util.words import nearest
 
@@ -43,25 +43,21 @@ class View:
     def pool(self, origin: Origin) -> Pool:
         if origin.intruder is not None:
             return origin.intruder
+        at = getattr(self.data, "at", None)
+        if origin.layers and at is None:
+            raise ValueError(
+                f"{origin.domain} is a corruption at a severity of its own, and this data set "
+                "has one severity only: use holdfast.data.pools.Made(clean images)."
+            )
         try:
-            return self._find(origin)
+            pool: Pool = at(*origin.layers) if at and origin.layers else self.data[origin.domain]
         except KeyError as error:
             raise ValueError(
                 f"The stream shows {origin.domain}, and the data set does not have it "
                 f"({error.args[0]}).{self._hint(origin)} Name its own domains, as in "
                 "order='day,night', and clean=false without clean ones."
             ) from error
-
-    def _find(self, origin: Origin) -> Pool:
-        if not origin.layers:
-            pool: Pool = self.data[origin.domain]
-            return pool
-        if not isinstance(self.data, Graded):
-            raise ValueError(
-                f"{origin.domain} is a corruption at a severity of its own, and this data set "
-                "has one severity only: use holdfast.data.pools.Made(clean images)."
-            )
-        return self.data.at(*origin.layers)
+        return pool
 
     def intruders_of(self, domain: str) -> Pool | None:
         """Those that were given for a domain, if any were."""
