@@ -10,9 +10,9 @@ from torch import Tensor
 
 from holdfast.engine.norms import ByBatch, ByRunning
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.parts.predict import Prediction, Student
 from holdfast.parts.select import Select
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register

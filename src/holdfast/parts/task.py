@@ -14,7 +14,7 @@ from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
 from holdfast.engine.norms import Normalisation
 from holdfast.parts.augment import Augment, Augmentation
-from holdfast.parts.teacher import Teacher
+from holdfast.parts.upkeep import Teacher
 from holdfast.source.gaussians import Gaussians
 from holdfast.source.loaders import Replay
 from holdfast.source.source import WORKED_ON, Source
