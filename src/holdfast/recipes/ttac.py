@@ -16,7 +16,7 @@ from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register
-from holdfast.source.gaussians import Gaussians
+from holdfast.source.gather import Gaussians
 from holdfast.util.settings import setting
 
 # In the CIFAR variant a class counts from so many images on.
