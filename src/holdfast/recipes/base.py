@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import nn
 
 from holdfast.engine.norms import ByBatch, BySource, Normalisation
-from holdfast.engine.task import Task
 from holdfast.parts.learn import Descent, Learn, PlainStep
-from holdfast.parts.predict import Prediction, Refine, Student
-from holdfast.parts.route import Learnt, Route
+from holdfast.parts.predict import Learnt, Prediction, Refine, Route, Student
 from holdfast.parts.select import Select
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term
 from holdfast.parts.upkeep import Upkeep
 from holdfast.util.settings import ByClasses, Settled, Value, setting
