@@ -62,7 +62,7 @@ class Paper:
         show(Page(blocks))
         if self.markdown is not None:
             write_markdown(self.markdown, blocks)
-        conclude(outcomes, setup)
+        conclude(outcomes, setup.place)
 
 
 def list_table() -> Table:

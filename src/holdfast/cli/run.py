@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,34 +54,30 @@ class Run:
         show(Page(blocks))
         if self.markdown is not None:
             write_markdown(self.markdown, blocks)
-        conclude(outcomes, setup)
+        conclude(outcomes, setup.place)
 
 
 def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
-    from holdfast.bench.display.board import Board
-    from holdfast.bench.display.preview import announce, preview
-    from holdfast.bench.display.roster import Roster
+    from holdfast.bench.display import Board, Roster
     from holdfast.bench.many import perform_all
     from holdfast.bench.materials import Materials
+    from holdfast.bench.preview import announce, preview
 
     tell_of_other_code(runs, setup.place)
     materials = Materials(setup.place / "cache")
     announce(preview(runs, materials))
-    do = partial(
-        perform_all,
-        runs,
-        setup.place,
-        resume=setup.resume,
-        again=setup.again,
-        every=setup.every,
-        materials=materials,
-    )
-    if jobs > 1:
-        with Roster(runs) as roster:
-            return do(jobs=jobs, tell=roster)
-    with Board(runs) as board:
-        return do(watcher=board)
+    with Roster(runs) if jobs > 1 else Board(runs) as display:
+        return perform_all(
+            runs,
+            setup.place,
+            resume=setup.resume,
+            again=setup.again,
+            every=setup.every,
+            jobs=jobs,
+            tell=display,
+            materials=materials,
+        )
 
 
 def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
@@ -109,14 +104,14 @@ def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
     return folders
 
 
-def conclude(outcomes: Sequence[Outcome], setup: Setup) -> None:
+def conclude(outcomes: Sequence[Outcome], out: Path) -> None:
     """Say what failed, and where the runs are."""
-    from holdfast.bench.display.roster import labels
+    from holdfast.bench.names import labels
 
     names = labels([one.run for one in outcomes])
     failed = [(name, one) for name, one in zip(names, outcomes, strict=True) if one.error]
     for name, one in failed:
         print(f"Failed: {name}: {one.error}")
-    print(f"Runs: {setup.place}")
+    print(f"Runs: {out}")
     if failed:
         raise SystemExit(1)

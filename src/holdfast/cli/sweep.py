@@ -13,7 +13,7 @@ import tyro
 
 from holdfast.bench.given import RUNS
 from holdfast.cli.options import Many, SweepSetup
-from holdfast.cli.run import METHODS, tell_of_other_code
+from holdfast.cli.run import METHODS, conclude, tell_of_other_code
 from holdfast.util.terminal import show
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class Sweep:
     """List the runs and say how long their streams are, and do none."""
 
     def run(self) -> None:
-        from holdfast.bench.display.preview import announce, preview, preview_streams
-        from holdfast.bench.display.roster import labels
         from holdfast.bench.materials import Materials
+        from holdfast.bench.names import labels
+        from holdfast.bench.preview import announce, preview, preview_streams
         from holdfast.bench.sweep import expand
         from holdfast.results.sweep_document import sweep_document
         from holdfast.results.writers.terminal import Page
@@ -65,29 +65,23 @@ class Sweep:
         given = self.given()
         points = expand(given)
         runs = [point.run for point in points]
-        names = labels(runs)
         print(f"{len(runs)} runs", flush=True)
         out = Path(given.get("out", RUNS))
         materials = Materials(out / "cache")
         if self.dry_run:
-            print("\n".join(names), flush=True)
+            print("\n".join(labels(runs)), flush=True)
             announce(preview_streams(runs, materials, errors=True))
             return
         announce(preview(runs, materials))
         setup = self.setup.but(out=out, snapshot=given.get("snapshot"))
         outcomes = self.perform(runs, setup, given)
         show(Page(sweep_document(points, [outcome.folder for outcome in outcomes])))
-        failed = [(name, one.error) for name, one in zip(names, outcomes, strict=True) if one.error]
-        for name, error in failed:
-            print(f"Failed: {name}: {error}")
-        print(f"Runs: {out}")
-        if failed:
-            raise SystemExit(1)
+        conclude(outcomes, out)
 
     def perform(
         self, runs: Sequence[Run], setup: SweepSetup, given: Mapping[str, Any]
     ) -> list[Outcome]:
-        from holdfast.bench.display.roster import Roster
+        from holdfast.bench.display import Roster
         from holdfast.bench.many import perform_all
         from holdfast.bench.on_ray import perform_on_ray
 

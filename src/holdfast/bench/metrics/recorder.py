@@ -129,11 +129,7 @@ class Recorder:
         self.intruders.add(seen, ~scored)
 
     def _add(self, domain: str, seen: Seen, which: Any = slice(None)) -> None:
-        tally = self.domains.get(domain) or Tally(self.classes)
-        tally.add(seen, which)
-        if domain not in self.domains:
-            # Not into the old one: a table that shows it may be drawn in another thread.
-            self.domains = {**self.domains, domain: tally}
+        self.domains.setdefault(domain, Tally(self.classes)).add(seen, which)
 
     def _follow(self, seen: Seen) -> None:
         """What the method did."""
@@ -171,14 +167,19 @@ class Recorder:
         return total
 
     @property
+    def scores(self) -> dict[str, float]:
+        """Accuracy by domain."""
+        return {name: tally.accuracy for name, tally in self.domains.items()}
+
+    @property
     def mean_accuracy(self) -> float:
         """Mean over domains."""
-        return _mean([tally.accuracy for tally in self.domains.values()])
+        return _mean(list(self.scores.values()))
 
     @property
     def mean_accuracy_corrupted(self) -> float:
         """Mean over domains but clean images, `original`."""
-        return _mean([tally.accuracy for name, tally in self.domains.items() if name != CLEAN])
+        return _mean([score for name, score in self.scores.items() if name != CLEAN])
 
     def summary(self) -> Metrics:
         """All figures as JSON has them: NaN is None, and what differs from run to run has `time`
