@@ -21,7 +21,7 @@ from holdfast.bench.metrics.analysis import Geometry
 from holdfast.bench.metrics.memory import PeakMemory
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED, Seen
-from holdfast.bench.metrics.tally import ratio
+from holdfast.bench.metrics.tally import mean
 from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Batch
@@ -51,7 +51,7 @@ class Progress:
     @property
     def accuracy(self) -> float:
         """Mean over domains."""
-        return ratio(sum(self.scores.values()), len(self.scores))
+        return mean(self.scores.values())
 
 
 def ignore(*news: object) -> None:

@@ -17,6 +17,7 @@ from holdfast.bench.given import RUNS, GivenOptions
 from holdfast.bench.options import OPTIONS
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
+Specs = Annotated[Many, tyro.conf.arg(aliases=["-m"])]
 
 Argument = tuple[str, Any, Any]
 

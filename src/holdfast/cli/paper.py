@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import tyro
 
-from holdfast.cli.options import Many, PaperSetup
+from holdfast.cli.options import PaperSetup, Specs
 from holdfast.cli.run import conclude, finished, perform_watched
 from holdfast.util.terminal import columns, show
 
@@ -26,7 +26,7 @@ class Paper:
     id: tyro.conf.Positional[str]
     """An experiment, such as table-imagenet; or list, which shows them all."""
     setup: PaperSetup = PaperSetup()
-    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    method: Specs = ()
     """Only these of its methods; once for each. Default: all."""
     preset: str | None = None
     """cifar100-c or imagenet-c. Default: that of the data, else that of the experiment."""

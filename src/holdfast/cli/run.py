@@ -6,11 +6,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
-from holdfast.cli.options import Many, Setup
+from holdfast.cli.options import Setup, Specs
 from holdfast.util.terminal import show
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ class Run:
     """Show methods the same stream, and compare them."""
 
     setup: Setup = Setup()
-    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    method: Specs = ()
     """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; one of your own is path/to/file.py:Class
     or package.module:Class. Once for each. Default: frozen, bn, tent, eata, debias,
     eata+debias."""

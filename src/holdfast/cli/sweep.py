@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
 from holdfast.bench.given import RUNS
-from holdfast.cli.options import Many, SweepSetup
+from holdfast.cli.options import Many, Specs, SweepSetup
 from holdfast.cli.run import METHODS, conclude, tell_of_other_code
 from holdfast.util.terminal import show
 
@@ -33,7 +33,7 @@ class Sweep:
     orders, lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot.
     What is given on the command line replaces what the file says."""
     setup: SweepSetup = SweepSetup()
-    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    method: Specs = ()
     """As in eata, eata+debias, or path/to/file.py:Class for one of your own; once for each."""
     grid: Many = ()
     """Values of a method's setting, as in debias.alpha=0.9,0.99, or of an option, as in

@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.bench.manifest import Metrics
-from holdfast.bench.metrics.curve import Curve, Durations
 from holdfast.bench.metrics.seen import Seen
-from holdfast.bench.metrics.tally import Tally, ratio
+from holdfast.bench.metrics.tally import Curve, Durations, Tally, mean, ratio
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.engine.collapse import Watch
 from holdfast.engine.last import Last
@@ -174,12 +173,12 @@ class Recorder:
     @property
     def mean_accuracy(self) -> float:
         """Mean over domains."""
-        return _mean(list(self.scores.values()))
+        return mean(self.scores.values())
 
     @property
     def mean_accuracy_corrupted(self) -> float:
         """Mean over domains but clean images, `original`."""
-        return _mean([score for name, score in self.scores.items() if name != CLEAN])
+        return mean(score for name, score in self.scores.items() if name != CLEAN)
 
     def summary(self) -> Metrics:
         """All figures as JSON has them: NaN is None, and what differs from run to run has `time`
@@ -218,7 +217,3 @@ class Recorder:
             name: value if value is not None and math.isfinite(value) else None
             for name, value in found.items()
         }
-
-
-def _mean(values: list[float]) -> float:
-    return ratio(sum(values), len(values))
