@@ -20,8 +20,8 @@ ASIDE = {
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/"),
     *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "stopping", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py", "data/writers.py"),
-    *(f"bench/{name}.py" for name in ("__init__", "code", "describe", "display", "manifest")),
-    *(f"bench/{name}.py" for name in ("many", "names", "on_ray", "preview", "sweep")),
+    *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
+    *(f"bench/{name}.py" for name in ("names", "on_ray", "preview", "sweep")),
     "bench/metrics/memory.py",
 }
 

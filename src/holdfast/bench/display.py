@@ -64,19 +64,13 @@ class Display:
             self.outcomes[number] = news
             if news.error:
                 self.latest.pop(number, None)
-        self.update(number, before, news)
+        lines = list(self.hear(number, before, news))
         if not self.console.is_terminal:
-            for line in self.lines(number, before, news):
+            for line in lines:
                 print(line, file=self.console.file, flush=True)
 
-    def update(self, number: int, before: Progress | None, news: Progress | Outcome) -> None:
-        """Take in what is new of a run, after what was told of it before."""
-        raise NotImplementedError
-
-    def lines(
-        self, number: int, before: Progress | None, news: Progress | Outcome
-    ) -> Iterator[str]:
-        """The same in words."""
+    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
+        """Take in what is new of a run, after what was told of it before; and say it in lines."""
         raise NotImplementedError
 
 
@@ -92,14 +86,10 @@ class Board(Display):
             get_renderable=self.render, console=self.console, refresh_per_second=4, transient=True
         )
 
-    def update(self, number: int, before: Progress | None, news: Progress | Outcome) -> None:
+    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
         if isinstance(news, Progress) and before is None:
             self._start, self._before = time.monotonic(), news.done
         self._now = number if isinstance(news, Progress) else None
-
-    def lines(
-        self, number: int, before: Progress | None, news: Progress | Outcome
-    ) -> Iterator[str]:
         name, last = self.names[number], self.latest.get(number)
         if last is None:
             return
@@ -169,28 +159,21 @@ class Roster(Display):
         )
         self._all = self._bars.add_task("runs", total=len(runs), figure="")
 
-    def update(self, number: int, before: Progress | None, news: Progress | Outcome) -> None:
+    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
         if isinstance(news, Progress):
             if number not in self._rows:
                 self._rows[number] = self._bars.add_task(self.names[number], figure="")
             mean = "" if math.isnan(news.accuracy) else f"{news.accuracy:.2f} %"
-            self._bars.update(
-                self._rows[number], total=news.batches, completed=news.done, figure=mean
-            )
-        else:
-            if number in self._rows:
-                self._bars.remove_task(self._rows.pop(number))
-            failed = len(self.outcomes) - self.finished
-            figure = f"{failed} failed" if failed else ""
-            self._bars.update(self._all, completed=len(self.outcomes), figure=figure)
-
-    def lines(
-        self, number: int, before: Progress | None, news: Progress | Outcome
-    ) -> Iterator[str]:
-        if isinstance(news, Outcome):
-            mean = f": mean {before.accuracy:.2f} %, {before.done} batches" if before else ""
-            what = f"failed: {news.error}" if news.error else f"finished{mean}"
-            yield f"[{len(self.outcomes)}/{len(self.names)}] {self.names[number]} {what}"
+            row = self._rows[number]
+            self._bars.update(row, total=news.batches, completed=news.done, figure=mean)
+            return
+        if number in self._rows:
+            self._bars.remove_task(self._rows.pop(number))
+        count, failed = len(self.outcomes), len(self.outcomes) - self.finished
+        self._bars.update(self._all, completed=count, figure=f"{failed} failed" if failed else "")
+        mean = f": mean {before.accuracy:.2f} %, {before.done} batches" if before else ""
+        what = f"failed: {news.error}" if news.error else f"finished{mean}"
+        yield f"[{count}/{len(self.names)}] {self.names[number]} {what}"
 
 
 def clock(seconds: float) -> str:

@@ -112,10 +112,13 @@ def _in_processes(
                     number, run = waiting.popleft()
                     receiver, process = _start(run, out, how)
                     going[receiver] = number, process
-                for ready in connection.wait(list(going), LOOK_SECONDS):
+                arrived: list[Any] = connection.wait(list(going), LOOK_SECONDS)
+                for ready in arrived:
                     number, process = going[ready]
-                    news = _receive(ready)
-                    if news is None:
+                    try:
+                        news = ready.recv()
+                    except (EOFError, OSError):  # the process is at its end
+                        ready.close()
                         del going[ready]
                         process.join()
                         if number in outcomes:
@@ -149,16 +152,6 @@ def _start(run: Run, out: Path, how: Mapping[str, Any]) -> tuple[Any, Any]:
         process.start()
     sender.close()
     return receiver, process
-
-
-def _receive(receiver: Any) -> Progress | Outcome | None:
-    """None: the process is at its end."""
-    try:
-        news: Progress | Outcome = receiver.recv()
-        return news
-    except (EOFError, OSError):
-        receiver.close()
-        return None
 
 
 def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import holdfast
-from holdfast.bench.describe import describe
+from holdfast.bench.manifest import describe
 from holdfast.bench.materials import Materials
 from holdfast.bench.metrics.analysis import Geometry
 from holdfast.bench.metrics.memory import PeakMemory

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from holdfast.cli.options import PaperSetup, Specs
-from holdfast.cli.run import conclude, finished, perform_watched
+from holdfast.cli.run import conclude, finished, perform_watched, show_blocks
 from holdfast.util.terminal import columns, show
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ class Paper:
         from holdfast.paper.answer import chosen, evaluate, plans
         from holdfast.paper.document import document
         from holdfast.paper.experiments import find_experiment
-        from holdfast.results.writers.markdown import write_markdown
-        from holdfast.results.writers.terminal import Page
 
         if self.id == "list":
             show(list_table())
@@ -58,10 +56,7 @@ class Paper:
         for (line, _), outcome in zip(planned, outcomes, strict=True):
             if outcome.folder is not None:
                 found.setdefault(line, []).append(outcome.folder)
-        blocks = document(evaluate(experiment, found))
-        show(Page(blocks))
-        if self.markdown is not None:
-            write_markdown(self.markdown, blocks)
+        show_blocks(document(evaluate(experiment, found)), self.markdown)
         conclude(outcomes, setup.place)
 
 

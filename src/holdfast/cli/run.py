@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from holdfast.bench.many import Outcome
     from holdfast.bench.plan import Run as Plan
     from holdfast.bench.store import RunFolder
+    from holdfast.results.table import Block
 
 METHODS = ("frozen", "bn", "tent", "eata", "debias", "eata+debias")
 
@@ -35,8 +36,6 @@ class Run:
 
     def run(self) -> None:
         from holdfast.results.documents import run_document
-        from holdfast.results.writers.markdown import write_markdown
-        from holdfast.results.writers.terminal import Page
 
         setup = self.setup.shared_by(self.jobs)
         planned = (
@@ -48,10 +47,7 @@ class Run:
         for run in planned:
             runs.setdefault(run.identity, run)
         outcomes = perform_watched(list(runs.values()), setup, self.jobs)
-        blocks = run_document(finished(outcomes))
-        show(Page(blocks))
-        if self.markdown is not None:
-            write_markdown(self.markdown, blocks)
+        show_blocks(run_document(finished(outcomes)), self.markdown)
         conclude(outcomes, setup.place)
 
 
@@ -100,6 +96,16 @@ def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
     if not folders:
         raise ValueError(outcomes[0].error)
     return folders
+
+
+def show_blocks(blocks: Sequence[Block], markdown: Path | None = None) -> None:
+    """What is found, on the terminal, and in a file as well."""
+    from holdfast.results.writers.markdown import write_markdown
+    from holdfast.results.writers.terminal import Page
+
+    show(Page(blocks))
+    if markdown is not None:
+        write_markdown(markdown, blocks)
 
 
 def conclude(outcomes: Sequence[Outcome], out: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,11 +29,8 @@ class Diagram(NamedTuple):
     entropy: Values
 
 
-@cache
-def _edges(bins: int) -> NDArray[np.float32]:
-    # Torch's, as in torchmetrics: numpy rounds some of them the other way.
-    edges: NDArray[np.float32] = torch.linspace(0, 1, bins + 1, dtype=torch.float32).numpy()
-    return edges
+# Torch's, as in torchmetrics: numpy rounds some of them the other way.
+EDGES = {bins: torch.linspace(0, 1, bins + 1, dtype=torch.float32).numpy() for bins in (15, 20)}
 
 
 class Tally:
@@ -52,7 +48,7 @@ class Tally:
         """Images whose confidence is above 0.95."""
         # By confidence, in bins of equal width: images, and their sums of correct, confidence and
         # entropy. As in torchmetrics, exactly 1 is a bin of its own, after the others.
-        self._binned: dict[int, Values] = {bins: np.zeros((4, bins + 1)) for bins in (15, 20)}
+        self._binned: dict[int, Values] = {bins: np.zeros((4, bins + 1)) for bins in EDGES}
 
     def add(self, seen: Seen, which: Any = slice(None)) -> None:
         labels, predicted = seen.labels[which], seen.predicted[which]
@@ -64,7 +60,7 @@ class Tally:
         self.above += int((confidence > 0.95).sum())
         values = (None, scored & (labels == predicted), confidence, entropy)
         for bins, binned in self._binned.items():
-            at = np.searchsorted(_edges(bins), confidence, side="right") - 1
+            at = np.searchsorted(EDGES[bins], confidence, side="right") - 1
             for sums, each in zip(binned, values, strict=True):
                 sums += np.bincount(at, each, bins + 1)
 
@@ -91,12 +87,10 @@ class Tally:
 
     @property
     def confidence(self) -> float:
-        """Mean confidence."""
         return ratio(self._sums[2], self.images)
 
     @property
     def entropy(self) -> float:
-        """Mean entropy."""
         return ratio(self._sums[3], self.images)
 
     @property
