@@ -45,7 +45,7 @@ def test_the_manifest_has_a_hash_of_the_file_which_counts(own_folder, materials,
     (own_folder / "moved").mkdir()
     (own_folder / "moved" / "mine.py").write_text(MINE)
     moved = plan("moved/mine.py:Sure+moved/mine.py:Push")
-    assert perform(moved, materials, out, watcher=Killer(0)).path == first.path
+    assert perform(moved, materials, out, tell=Killer(0)).path == first.path
     (own_folder / "mine.py").write_text(
         HEAD + SURE.replace("step.entropy.mean()", "step.entropy.sum()")
     )
@@ -106,7 +106,7 @@ def test_the_example_runs_by_its_place(materials, tmp_path):
 def test_it_is_resumed(materials, tmp_path):
     whole = perform(plan("mine.py:Sure+debias"), materials, tmp_path / "whole")
     with pytest.raises(Killed):
-        perform(plan("mine.py:Sure+debias"), materials, tmp_path, watcher=Killer(2), every=0)
+        perform(plan("mine.py:Sure+debias"), materials, tmp_path, tell=Killer(2), every=0)
     folder = perform(plan("mine.py:Sure+debias"), materials, tmp_path, resume=True)
     assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
 
