@@ -91,7 +91,7 @@ def edit(package, path, old, new):
             "entropy_factor: float = setting(0",
         ),
         ("engine/batch.py", "learn.apply()", "pass"),
-        ("models/resnet_cifar.py", "stride", "other_stride"),
+        ("models/resnets.py", "stride", "other_stride"),
         ("data/corrupt/tables.py", "0.04", "0.05"),
         ("bench/metrics/tally.py", "15", "16"),
     ],
