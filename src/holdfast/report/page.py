@@ -20,10 +20,9 @@ from holdfast.report.charts import Charts
 from holdfast.report.figure import Section
 from holdfast.report.figures import sections
 from holdfast.report.finding import apart, headline, others, overall
-from holdfast.report.markup import as_json, render
+from holdfast.report.markup import as_json, render, table_html
+from holdfast.report.palette import DARK, LIGHT
 from holdfast.report.provenance import provenance, summary
-from holdfast.report.table_html import table_html
-from holdfast.report.themes import DARK, LIGHT
 from holdfast.results import CHOSEN
 from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison, compare
@@ -44,16 +43,12 @@ SIGNS = {CHOSEN: "†", IDLE: "‡"}
 Drawn: TypeAlias = list[list[Section]]
 
 
-def no_published_rows(comparison: Comparison) -> PublishedRows:
-    return PublishedRows("")
-
-
 @dataclass(frozen=True)
 class Report:
     """What a page shows, worked out once for the page, pictures and tables."""
 
     gathered: Gathered
-    published: Callable[[Comparison], PublishedRows] = no_published_rows
+    published: Callable[[Comparison], PublishedRows] = lambda comparison: PublishedRows()
     """What a paper says of the same runs."""
 
     @cached_property
@@ -87,8 +82,7 @@ class Report:
     @cached_property
     def findings(self) -> dict[str, list[str]]:
         """What each comparison shows, by what tells it from the others."""
-        named = apart(self.comparisons)[1] if self.comparisons else {}
-        return {name: headline(one) for name, one in named.items()}
+        return {name: headline(one) for name, one in apart(self.comparisons)[1].items()}
 
     @cached_property
     def sentences(self) -> list[str]:
