@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -16,9 +16,8 @@ from holdfast.report.palette import style
 # The page sets this parameter of every chart to the methods that are chosen.
 SHOWN = "shown"
 
-HEIGHT, WIDE_HEIGHT, SMALL_HEIGHT = 260, 340, 84
-# Long enough to tell dashes apart.
-LEGEND_LINE = 24
+# By the size of a figure.
+HEIGHTS = {"half": 260, "wide": 340, "small": 84}
 # Of a bar with its name.
 BAR_HEIGHT = 30
 MUTED = "#8a8f98"
@@ -39,13 +38,10 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Charts:
-    """Makes charts of some methods, each always in its own style."""
+    """Makes charts of some methods, each always in its own style, and without a legend: the page
+    has one for all charts, and pictures add theirs."""
 
     labels: tuple[str, ...]
-    legend: bool = False
-    """For pictures; the page has a legend of its own for all charts."""
-    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """By label, what a legend says of it."""
     check: bool = False
     """Whether Altair holds every part against its schema."""
 
@@ -60,26 +56,24 @@ class Charts:
         interpolate: str = "linear",
         under: Sequence[Any] = (),
         over: Sequence[Any] = (),
-        height: int = HEIGHT,
-        thin: bool = False,
+        size: str = "half",
         only: str = "",
     ) -> Spec:
         """A line for each method, and on hover the numbers of the nearest point. `only`: a further
         condition on rows."""
-        drawn = shown(data, only).encode(x=x, y=y, color=self.colour(lines=not points))
+        width, area = (1.25, 10) if size == "small" else (2, 36)
+        drawn = shown(data, only).encode(x=x, y=y, color=self.colour())
         hover = alt.selection_point(on="pointerover", nearest=True, empty=False, name="hover")
-        line = drawn.mark_line(
-            interpolate=interpolate, strokeWidth=1.25 if thin else 2, strokeJoin="round"
-        )
+        line = drawn.mark_line(interpolate=interpolate, strokeWidth=width, strokeJoin="round")
         marks = drawn.mark_point(filled=True).encode(
-            shape=self.shape(legend=points),
-            size=alt.condition(hover, alt.value(90), alt.value(10 if thin else 36)),
+            shape=self.shape(),
+            size=alt.condition(hover, alt.value(90), alt.value(area)),
             opacity=alt.condition(hover, alt.value(1), alt.value(int(points))),
             tooltip=list(tooltip),
         )
-        dash = self._styled(alt.StrokeDash, "dash", legend=not points, lines=True)
+        dash = self._styled(alt.StrokeDash, "dash")
         layers = [*under, line.encode(strokeDash=dash), marks.add_params(hover), *over]
-        return self.finish(layers, height, apart="strokeDash" if points else "shape")
+        return self.finish(layers, HEIGHTS[size])
 
     def bars(
         self, data: str, x: alt.X, tooltip: Sequence[alt.Tooltip], table: pl.DataFrame
@@ -89,7 +83,7 @@ class Charts:
         y = alt.Y("method:N", sort=list(self.labels), title=None, axis=axis)
         drawn = shown(data).encode(y=y)
         bar = drawn.mark_bar(height=9, cornerRadiusEnd=2, yOffset=6).encode(
-            x=x, color=self.colour().legend(None), tooltip=list(tooltip)
+            x=x, color=self.colour(), tooltip=list(tooltip)
         )
         name = drawn.mark_text(align="left", baseline="bottom", fontSize=11, dx=2, dy=1).encode(
             x=alt.value(0), text="method:N"
@@ -98,46 +92,24 @@ class Charts:
         whiskers = [spread.encode(x="low:Q", x2="high:Q")] if has_any(table, "std") else []
         return self.finish([bar, name, *whiskers], BAR_HEIGHT * len(table))
 
-    def colour(self, *, lines: bool = False) -> Any:
-        return self._styled(alt.Color, "colour", lines=lines)
+    def colour(self) -> Any:
+        return self._styled(alt.Color, "colour")
 
-    def shape(self, *, legend: bool = True) -> Any:
-        return self._styled(alt.Shape, "shape", legend=legend)
+    def shape(self) -> Any:
+        return self._styled(alt.Shape, "shape")
 
-    def _styled(self, channel: Any, trait: str, *, legend: bool = True, lines: bool = False) -> Any:
-        """A channel by which styles of methods differ. `lines`: its legend shows them, and no
-        points."""
+    def _styled(self, channel: Any, trait: str) -> Any:
+        """A channel by which styles of methods differ."""
         values = [getattr(style(place), trait) for place in range(len(self.labels))]
         scale = alt.Scale(domain=list(self.labels), range=values)
-        drawn = self._legend(lines=lines) if self.legend and legend else None
-        return channel("method:N", scale=scale, legend=drawn)
+        return channel("method:N", scale=scale, legend=None)
 
-    def _legend(self, *, lines: bool) -> alt.Legend:
-        # A dash shows on a line alone, and would fray the outline of a point.
-        line: Spec = {"symbolType": "stroke", "symbolSize": LEGEND_LINE**2} if lines else {}
-        remarks = json.dumps({name: ", ".join(["", *of]) for name, of in self.remarks.items()})
-        return alt.Legend(
-            title=None,
-            orient="bottom",
-            columns=3 if max(map(len, self.labels), default=0) < 24 else 1,
-            labelLimit=500,
-            labelExpr=f"datum.label + ({remarks}[datum.label] || '')",
-            **line,
-        )
-
-    def finish(
-        self, layers: Sequence[Any], height: int = HEIGHT, *, apart: str | None = None
-    ) -> Spec:
-        """`apart`: a channel that the legend does not show. Vega-Lite would take it into the
-        legend of any other with the same names, though it has none of its own."""
+    def finish(self, layers: Sequence[Any], height: int = HEIGHTS["half"]) -> Spec:
         together = alt.layer(*layers).properties(
             width="container",
             height=height,
             autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
         )
-        if apart is not None and self.legend:
-            alone: Spec = {apart: "independent"}
-            together = together.resolve_legend(**alone)
         spec: Spec = together.to_dict(validate=self.check)
         spec.pop("config", None)
         methods = {"name": SHOWN, "value": list(self.labels)}

@@ -13,18 +13,7 @@ from altair.utils.schemapi import debug_mode
 
 from holdfast.report import chart_data
 from holdfast.report.by_domain import BIAS, ENTROPY, TIME, by_domain, geometry_figures
-from holdfast.report.charts import (
-    DASHED,
-    HEIGHT,
-    MUTED,
-    SMALL_HEIGHT,
-    WIDE_HEIGHT,
-    Charts,
-    base,
-    middles_axis,
-    shown,
-    tips,
-)
+from holdfast.report.charts import DASHED, HEIGHTS, MUTED, Charts, base, middles_axis, shown, tips
 from holdfast.report.figure import Figure, Section, Spec
 from holdfast.report.sweeps import sweep_figures
 from holdfast.results import MIXED, short
@@ -125,7 +114,7 @@ class _Figures:
         alarms = chart_data.alarms(self.comparison)
         if len(alarms):
             tables["stream-alarms"] = alarms
-            foot: Spec = {"x": alt.X("seen:Q", axis=axis), "y": alt.value(WIDE_HEIGHT)}
+            foot: Spec = {"x": alt.X("seen:Q", axis=axis), "y": alt.value(HEIGHTS["wide"])}
             crosses = shown("stream-alarms").mark_text(
                 text="✕", fontSize=14, fontWeight="bold", color="#d55e00", dy=-8
             )
@@ -138,7 +127,7 @@ class _Figures:
             points=False,
             under=under,
             over=over,
-            height=WIDE_HEIGHT,
+            size="wide",
         )
         crossed = " A cross marks a collapse alarm." if over else ""
         on_top = " Where lines meet, that of the method later in the legend is on top."
@@ -213,8 +202,7 @@ class _Figures:
             ],
             points=False,
             under=[average.encode(y=alt.Y("level:Q"), tooltip=[images_a_class])],
-            height=SMALL_HEIGHT if small else HEIGHT,
-            thin=small,
+            size="small" if small else "half",
         )
 
     def confidence(self) -> Iterator[Figure]:
