@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 from torch import Tensor
@@ -33,7 +33,7 @@ class Header:
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
-    fortran: bool
+    order: Literal["C", "F"]
     offset: int | None
     """Where its values begin in the file; nowhere, if they are compressed."""
 
@@ -129,8 +129,7 @@ def read_array(path: Path, member: str | None = None) -> Array:
     """The array, mapped where it can be."""
     header = read_header(path, member)
     if header.offset is not None:
-        order = "F" if header.fortran else "C"
-        return np.memmap(path, header.dtype, "r", header.offset, header.shape, order)
+        return np.memmap(path, header.dtype, "r", header.offset, header.shape, header.order)
     try:
         with np.load(path, allow_pickle=False) as archive:
             values: Array = archive[str(member)]
@@ -171,7 +170,7 @@ def _parse(stream: IO[bytes], path: Path, size: int) -> Header:
             f"{path} is cut short: {size} bytes, but {dtype} of shape {shape} takes {expected}. "
             "Get or make it again."
         )
-    return Header(dtype, tuple(shape), fortran, offset)
+    return Header(dtype, tuple(shape), "F" if fortran else "C", offset)
 
 
 def _data_begin(file: IO[bytes], info: zipfile.ZipInfo) -> int:
