@@ -2,13 +2,17 @@
 
 import zlib
 from itertools import groupby
+from statistics import fmean
 
 import pytest
 
 from holdfast.data.streams import parse
 from holdfast.models.zoo import NETWORKS
-from holdfast.paper.published import _file, disagreements, published, published_figures
+from holdfast.paper.published import _file, published, published_figures
 from holdfast.recipes.compose import compose
+
+# A mean is printed with two digits after the point; the rest forgives floats.
+ROUNDING = 0.005 + 1e-9
 
 TABLES = published()
 FIGURES = published_figures()
@@ -61,8 +65,9 @@ def test_every_digit_is_as_printed(table):
 def test_means_that_are_not_those_of_their_rows():
     """One in 46: all others agree with their rows to the last digit printed."""
     found = [
-        (each.table, each.label, each.printed, round(each.recomputed, 4))
-        for each in disagreements()
+        (table.id, row.label, row.mean, round(fmean(row.by_domain.values()), 4))
+        for table, row in ROWS
+        if row.by_domain and abs(fmean(row.by_domain.values()) - row.mean) > ROUNDING
     ]
     assert found == [("table-cifar100", "EATA + Ours", 69.53, 69.5356)]
     assert sum(bool(row.by_domain) for _, row in ROWS) == 46

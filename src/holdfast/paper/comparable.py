@@ -25,7 +25,7 @@ CONTROL = Line("Source", "frozen")
 # In points: rounding, and a few images that another library's floats or JPEG decoder decide.
 TOLERANCE = 0.1
 
-# Options that have a sentence of their own below; and all others that may make a difference.
+# Options that have a sentence of their own; and all others that may make a difference.
 _SAID = {"data", "model", "mean", "std", "severity", "preset", "source", "precision"}
 CHECKED_BY_DEFAULT = {
     flag
@@ -56,52 +56,41 @@ def published_row(experiment: Experiment, line: Line) -> PublishedRow | None:
 
 def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     """What differs from the paper's protocol, as far as it is known before a run."""
-    return [*_data_and_model(run, experiment), *_stream(run, experiment), *_others(run, experiment)]
-
-
-def _data_and_model(run: Run, experiment: Experiment) -> list[str]:
-    benchmark, found = experiment.benchmark, []
-    if run.data.name != benchmark.data:
-        found.append(f"the data is {run.data.name}, not {benchmark.data}")
-    if network(run) != benchmark.network:
-        paper_s = f"{benchmark.network} ({benchmark.weights})"
-        found.append(f"the model is {model_name(run)}, not {paper_s}")
-    if run.normalization is not None:
-        found.append("the model's normalisation was given")
-    if run.data.severity != benchmark.severity:
-        found.append(f"severity is {run.data.severity}, not {benchmark.severity}")
-    return found
-
-
-def _stream(run: Run, experiment: Experiment) -> list[str]:
     benchmark, expected = experiment.benchmark, parse(experiment.stream)
-    stream, found = run.resolved_stream, []
-    if stream.limit and stream.limit < benchmark.images:
-        found.append(_images(stream.limit, benchmark))
-    if stream.batch != benchmark.batch_size:
-        found.append(f"batches are of {stream.batch} images, not {benchmark.batch_size}")
-    # Which random order is left open; batches and limits were looked at.
+    stream, source = run.resolved_stream, run.model.source
+    # Which random order is left open; batches and limits have a sentence of their own.
     open_to = {"limit": stream.limit, "batch": stream.batch}
     open_to["order_seed"] = getattr(stream, "order_seed", 0)
-    if stream != replace(expected, **open_to):
-        found.append(f"the stream is {stream}, not {expected}")
-    return found
-
-
-def _others(run: Run, experiment: Experiment) -> list[str]:
-    benchmark, found = experiment.benchmark, []
-    if run.preset != benchmark.preset:
-        found.append(f"the preset is {run.preset or 'none'}, not {benchmark.preset}")
-    if run.model.source not in (None, SOURCES[benchmark.data]):
-        found.append(f"the source is known from {run.model.source}, not from the training set")
-    if run.model.precision is not None:
-        found.append(f"forward passes are in {run.model.precision}")
+    sentences = {
+        f"the data is {run.data.name}, not {benchmark.data}": run.data.name != benchmark.data,
+        f"the model is {model_name(run)}, not {benchmark.network} ({benchmark.weights})": (
+            network(run) != benchmark.network
+        ),
+        "the model's normalisation was given": run.normalization is not None,
+        f"severity is {run.data.severity}, not {benchmark.severity}": (
+            run.data.severity != benchmark.severity
+        ),
+        _images(stream.limit, benchmark): 0 < stream.limit < benchmark.images,
+        f"batches are of {stream.batch} images, not {benchmark.batch_size}": (
+            stream.batch != benchmark.batch_size
+        ),
+        f"the stream is {stream}, not {expected}": stream != replace(expected, **open_to),
+        f"the preset is {run.preset or 'none'}, not {benchmark.preset}": (
+            run.preset != benchmark.preset
+        ),
+        f"the source is known from {source}, not from the training set": (
+            source not in (None, SOURCES[benchmark.data])
+        ),
+        f"forward passes are in {run.model.precision}": run.model.precision is not None,
+    }
     # Of all other options, the paper's protocol is what they are where nothing is given.
     usual = {**{flag: one.default for flag, one in OPTIONS.items()}, "window": run.usual_window}
-    for flag, value in run.as_used.items():
-        if flag in CHECKED_BY_DEFAULT and value != usual[flag]:
-            found.append(f"--{flag} {value} was given")
-    return found
+    others = {
+        f"--{flag} {value} was given": value != usual[flag]
+        for flag, value in run.as_used.items()
+        if flag in CHECKED_BY_DEFAULT
+    }
+    return [text for text, differs in {**sentences, **others}.items() if differs]
 
 
 def model_name(run: Run) -> str:

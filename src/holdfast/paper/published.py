@@ -5,12 +5,12 @@ They lie in published.toml, as printed; here every one is an accuracy in percent
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from holdfast.recipes.compose import compose
@@ -19,9 +19,6 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-# A mean is printed with two digits after the point; the rest forgives floats.
-ROUNDING = 0.005 + 1e-9
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,21 @@ class PublishedRow:
     """Empty where the source gives the mean only."""
 
 
-@dataclass(frozen=True)
-class PublishedTable:
-    """A table, with all that must be the same for a number of ours to stand beside it."""
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A table or a figure, with all that must be the same for a number of ours to stand beside."""
 
     id: str
+    source: str
     of_paper: bool
     """False: an anchor from elsewhere, under a protocol that is not the paper's."""
-    source: str
     where: str
     caption: str
     benchmark: Benchmark
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedTable(Published):
     stream: str
     domains: tuple[str, ...]
     rows: tuple[PublishedRow, ...]
@@ -89,52 +90,24 @@ class Stated:
     value: float
 
 
-@dataclass(frozen=True)
-class PublishedFigure:
+@dataclass(frozen=True, kw_only=True)
+class PublishedFigure(Published):
     """A figure, as far as the paper's text gives it in words and numbers."""
 
-    id: str
-    source: str
-    where: str
-    caption: str
     finding: str
-    benchmark: Benchmark
     methods: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     stated: tuple[Stated, ...]
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """A printed mean that is not the mean of its row."""
-
-    table: str
-    label: str
-    printed: float
-    recomputed: float
-
-
 def published() -> dict[str, PublishedTable]:
     """All tables by id, the paper's first and in its order."""
-    file = _file()
-    return {given["id"]: _table(given, file) for given in file["table"]}
+    return {given["id"]: _table(**given) for given in _file()["table"]}
 
 
 def published_figures() -> dict[str, PublishedFigure]:
     """All figures by id."""
-    file = _file()
-    return {given["id"]: _figure(given, file) for given in file["figure"]}
-
-
-def disagreements() -> tuple[Disagreement, ...]:
-    """The printed means that differ from the mean of their row by more than their rounding."""
-    return tuple(
-        Disagreement(table.id, row.label, row.mean, recomputed)
-        for table in published().values()
-        for row in table.rows
-        if row.by_domain
-        and abs((recomputed := fmean(row.by_domain.values())) - row.mean) > ROUNDING
-    )
+    return {given["id"]: _figure(**given) for given in _file()["figure"]}
 
 
 @cache
@@ -142,43 +115,53 @@ def _file() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 
 
-def _table(given: dict[str, Any], file: dict[str, Any]) -> PublishedTable:
-    domains = tuple(file["domains"][given["domains"]])
-    columns = given["columns"]
+def _table(
+    source: str, benchmark: str, domains: str, columns: list[str], rows: list[Any], **others: Any
+) -> PublishedTable:
+    names = tuple(_file()["domains"][domains])
     return PublishedTable(
-        id=given["id"],
-        of_paper=given["source"] == "paper",
-        source=file["source"][given["source"]],
-        where=given["where"],
-        caption=given["caption"],
-        benchmark=Benchmark(**file["benchmark"][given["benchmark"]]),
-        stream=given["stream"],
-        domains=domains,
-        rows=tuple(_row(dict(zip(columns, row, strict=True)), domains) for row in given["rows"]),
+        source=_file()["source"][source],
+        of_paper=source == "paper",
+        benchmark=_benchmark(benchmark),
+        domains=names,
+        rows=tuple(_row(names, **dict(zip(columns, row, strict=True))) for row in rows),
+        **others,
     )
 
 
-def _row(given: dict[str, Any], domains: tuple[str, ...]) -> PublishedRow:
-    values = given.get("by_domain")
+def _row(
+    domains: tuple[str, ...],
+    label: str,
+    method: str,
+    mean: float = math.nan,
+    error: float = math.nan,
+    std: float | None = None,
+    by_domain: list[float] | None = None,
+) -> PublishedRow:
+    values = {} if by_domain is None else dict(zip(domains, by_domain, strict=True))
     return PublishedRow(
-        label=given["label"],
-        method=given["method"],
-        mean=given["mean"] if "mean" in given else round(100 - given["error"], 2),
-        std=given.get("std"),
-        by_domain={} if values is None else dict(zip(domains, values, strict=True)),
+        label, method, round(100 - error, 2) if math.isnan(mean) else mean, std, values
     )
 
 
-def _figure(given: dict[str, Any], file: dict[str, Any]) -> PublishedFigure:
-    benchmark = Benchmark(**file["benchmark"][given["benchmark"]])
+def _figure(
+    benchmark: str,
+    methods: list[str],
+    batch_sizes: list[int] | None = None,
+    stated: list[Any] | None = None,
+    **others: Any,
+) -> PublishedFigure:
+    measured_on = _benchmark(benchmark)
     return PublishedFigure(
-        id=given["id"],
-        source=file["source"]["paper"],
-        where=given["where"],
-        caption=given["caption"],
-        finding=given["finding"],
-        benchmark=benchmark,
-        methods=tuple(given["methods"]),
-        batch_sizes=tuple(given.get("batch_sizes", [benchmark.batch_size])),
-        stated=tuple(Stated(*each) for each in given.get("stated", [])),
+        source=_file()["source"]["paper"],
+        of_paper=True,
+        benchmark=measured_on,
+        methods=tuple(methods),
+        batch_sizes=tuple(batch_sizes or [measured_on.batch_size]),
+        stated=tuple(Stated(*numbers) for numbers in stated or ()),
+        **others,
     )
+
+
+def _benchmark(name: str) -> Benchmark:
+    return Benchmark(**_file()["benchmark"][name])

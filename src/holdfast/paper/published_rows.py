@@ -13,8 +13,8 @@ from holdfast.paper.published import Benchmark, PublishedRow, PublishedTable
 from holdfast.recipes.compose import compose
 from holdfast.results.comparison import Comparison, short_data
 from holdfast.results.numbers import Number
-from holdfast.results.published_rows import PublishedNumbers, PublishedRows
 from holdfast.results.stored import StoredRun
+from holdfast.results.tables import PublishedNumbers, PublishedRows
 from holdfast.util.words import enumerated
 
 

@@ -28,8 +28,13 @@ from holdfast.results import CHOSEN
 from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison, compare
 from holdfast.results.gather import Gathered
-from holdfast.results.published_rows import PublishedRows
-from holdfast.results.tables import accuracy_table, alarm_lines, idle_note, metrics_table
+from holdfast.results.tables import (
+    PublishedRows,
+    accuracy_table,
+    alarm_lines,
+    idle_note,
+    metrics_table,
+)
 
 STATIC = Path(__file__).with_name("static")
 # In the legend, by what is remarked of a method.

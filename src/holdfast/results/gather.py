@@ -58,7 +58,7 @@ class Gatherer:
             found.look(Path(path))
         runs: list[StoredRun] = []
         notes: list[Note] = []
-        with progress("StoredRun runs", len(found.runs)) as advance:
+        with progress("Reading runs", len(found.runs)) as advance:
             read_of = {}
             for folder in found.runs:
                 read_of[folder] = self._read(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.bench.names import short
 from holdfast.bench.sweep import CHOSEN
@@ -13,8 +13,23 @@ from holdfast.results.acting import IDLE, IDLE_NOTE
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group, repeated_over
 from holdfast.results.numbers import NONE, Number
-from holdfast.results.published_rows import PublishedNumbers
 from holdfast.results.table import Cell, Column, Mark, Row, Table
+
+
+@dataclass(frozen=True)
+class PublishedNumbers:
+    """What a paper prints of a method: numbers by metric, under the label that it has there."""
+
+    label: str
+    numbers: Mapping[str, Number]
+
+
+@dataclass(frozen=True)
+class PublishedRows:
+    """What may stand beside ours, by group, and a sentence on whether and why not."""
+
+    note: str = ""
+    rows: Mapping[str, PublishedNumbers] = field(default_factory=dict)
 
 
 def accuracy_table(

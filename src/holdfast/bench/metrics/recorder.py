@@ -19,8 +19,7 @@ from holdfast.bench.manifest import Metrics
 from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.metrics.tally import Curve, Durations, Tally, mean, ratio
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.engine.collapse import Watch
-from holdfast.engine.last import Last
+from holdfast.engine.last import Last, Watch
 from holdfast.util.whole import whole
 
 
