@@ -188,10 +188,7 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
 
 
 def show(
-    adapter: Adapter,
-    batch: Batch,
-    peak: Callable[[], float],
-    geometry: Geometry | None = None,
+    adapter: Adapter, batch: Batch, peak: Callable[[], float], geometry: Geometry | None = None
 ) -> Seen:
     """Show the adapter a batch's images, and nothing else of it; what is recorded of that."""
     features = None if geometry is None else adapter.features(batch.images)
