@@ -45,7 +45,7 @@ TIME = Metric(
     "Time of a batch, domain by domain",
     "Median over a domain's batches of what the method's step takes.",
     "time of a batch, ms",
-    others=("time_mean:Q",),
+    others=("time_mean",),
 )
 DISTANCES = {
     "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),
@@ -88,6 +88,6 @@ def _figure(name: str, charts: Charts, metric: Metric, data: str, table: pl.Data
         data,
         along_domains(table["domain"].unique(maintain_order=True).to_list()),
         alt.Y(f"{column}:Q", title=metric.unit, scale=alt.Scale(zero=metric.zero)),
-        tips(column, spoken, metric.digits, "domain:N", *metric.others, std=f"{column}_std"),
+        tips(column, spoken, metric.digits, "domain", *metric.others, std=f"{column}_std"),
     )
     return Figure(name, metric.title, metric.caption, spec, {data: table})

@@ -74,8 +74,8 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             geometry_figures(comparison, charts),
         ),
     )
-    # Altair's checks of every part against its schema take most of the time; a test has them on.
-    with debug_mode(charts.check):
+    # Altair's checks of every part against its schema take most of the time; a test makes them.
+    with debug_mode(False):
         made = [
             Section(
                 title, about, tuple(one.renamed(prefix + "{}") for one in figures), prefix + name
@@ -123,7 +123,7 @@ class _Figures:
             "stream",
             alt.X("seen:Q", axis=axis, scale=alt.Scale(domain=[0, end])),
             alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domainMin=0)),
-            tips("accuracy", "accuracy, %", ".2f", "domain:N", "seen:Q", std="std"),
+            tips("accuracy", "accuracy, %", ".2f", "domain", "seen", std="std"),
             points=False,
             under=under,
             over=over,
@@ -219,7 +219,7 @@ class _Figures:
                 "Share of predictions in 20 bins of confidence.",
                 middle,
                 alt.Y("share:Q", title="share of predictions, %"),
-                tips("share", "share, %", ".2f", "bin:N", "images:Q"),
+                tips("share", "share, %", ".2f", "bin", "images"),
                 {"interpolate": "step", "points": False},
             ),
             (
@@ -229,7 +229,7 @@ class _Figures:
                 "fewer than ten images are left out.",
                 alt.X("confidence:Q", title="mean confidence, %", scale=_PERCENT),
                 alt.Y("accuracy:Q", title="accuracy, %", scale=_PERCENT),
-                tips("accuracy", "accuracy, %", ".2f", "confidence:Q", "bin:N", "images:Q"),
+                tips("accuracy", "accuracy, %", ".2f", "confidence", "bin", "images"),
                 {"under": [diagonal], "only": " && !datum.few"},
             ),
             (
@@ -238,7 +238,7 @@ class _Figures:
                 "Mean entropy of the predictions in each bin of confidence.",
                 middle,
                 alt.Y("entropy:Q", title="entropy, nats"),
-                tips("entropy", "entropy, nats", ".3f", "bin:N", "images:Q"),
+                tips("entropy", "entropy, nats", ".3f", "bin", "images"),
                 {"only": " && !datum.few"},
             ),
         )
@@ -256,7 +256,7 @@ class _Figures:
                 self.charts.bars(
                     "ece",
                     alt.X("ece", type="quantitative", title="ECE, %", axis=alt.Axis(tickCount=8)),
-                    tips("ece", "ECE (15 bins), %", ".2f", "ece_20:Q", std="std"),
+                    tips("ece", "ECE (15 bins), %", ".2f", "ece_20", std="std"),
                     calibration,
                 ),
                 {"ece": calibration},
