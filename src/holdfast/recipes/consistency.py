@@ -8,8 +8,8 @@ from typing import ClassVar
 from torch import nn
 
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register

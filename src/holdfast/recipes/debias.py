@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
+from holdfast.parts.task import Task
 from holdfast.parts.terms import ReliableEntropy, Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register

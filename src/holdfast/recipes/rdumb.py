@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.engine.task import Task
+from holdfast.parts.task import Task
 from holdfast.parts.upkeep import ResetEvery, Upkeep
 from holdfast.recipes.eata import Eta
 from holdfast.recipes.registry import register

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from holdfast.engine.draws import Draws
 from holdfast.engine.network import logits_of
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
 from holdfast.parts.learn import Learn, PlainStep
 from holdfast.parts.predict import Export, Predicted, Prediction
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult, symmetric_cross_entropy
 from holdfast.parts.upkeep import MeanTeacher, Upkeep
 from holdfast.recipes.base import Learner

@@ -9,15 +9,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
-from holdfast.engine.robust_norms import ByMixture
+from holdfast.engine.norms import ByMixture
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.parts.augment import AUGMENTATIONS, AugmentationName
 from holdfast.parts.memory import Memory, MemoryStep
 from holdfast.parts.predict import Predicted, Prediction
 from holdfast.parts.select import Select
-from holdfast.parts.teacher import Teacher
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
+from holdfast.parts.upkeep import Teacher
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register
 from holdfast.util.settings import setting

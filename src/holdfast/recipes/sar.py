@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from holdfast.engine.norms import ByBatch
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
-from holdfast.parts.sam import SamStep
+from holdfast.parts.learn import SamStep
 from holdfast.parts.select import Select
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.parts.upkeep import Outcome, Upkeep
 from holdfast.recipes.base import Learner

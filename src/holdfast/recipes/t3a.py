@@ -13,10 +13,10 @@ from holdfast.engine.heads import at_each_place, by_image
 from holdfast.engine.network import Network, features_and_logits
 from holdfast.engine.norms import ByBatch, BySource
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.parts.predict import Export, Predicted, Prediction
 from holdfast.parts.select import Select
 from holdfast.parts.supports import Supports
+from holdfast.parts.task import Task
 from holdfast.recipes.base import Method
 from holdfast.recipes.registry import register
 from holdfast.util.settings import setting

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from holdfast.engine.network import Network
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.parts.supports import Joined, Supports
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from holdfast.engine.norms import ByBatch, ByRunning
 from holdfast.engine.step import Step
-from holdfast.engine.task import Task
 from holdfast.parts.predict import Prediction, Student
 from holdfast.parts.select import Select
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term, TermResult
 from holdfast.recipes.base import Learner
 from holdfast.recipes.registry import register
-from holdfast.source.gaussians import Gaussians
+from holdfast.source.gather import Gaussians
 from holdfast.util.settings import setting
 
 # In the CIFAR variant a class counts from so many images on.
