@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -140,18 +139,8 @@ def has_any(table: pl.DataFrame, column: str) -> bool:
 # Axes and what hovering shows.
 
 
-def middles_axis(names: Sequence[str], middles: Sequence[float]) -> alt.Axis:
-    """An axis that names each domain at its middle; names go in as literals."""
-    at, words = json.dumps(list(middles)), json.dumps(list(names))
-    named = f"{words}[indexof({at}, datum.value)]"
-    return _slanted(names, values=list(middles), labelExpr=named, ticks=False, title=None)
-
-
-def along_domains(order: Sequence[str]) -> alt.X:
-    return alt.X("domain:N", sort=list(order), title=None, axis=_slanted(order))
-
-
-def _slanted(names: Sequence[str], **more: Any) -> alt.Axis:
+def slanted_axis(names: Sequence[str], **more: Any) -> alt.Axis:
+    """An axis with the names of domains."""
     return alt.Axis(labelAngle=-45, labelOverlap=len(names) > MANY, grid=False, **more)
 
 
