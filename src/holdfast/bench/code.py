@@ -18,7 +18,7 @@ from holdfast.recipes.registry import is_own
 ASIDE = {
     "__init__.py",
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/", "bench/display/"),
-    *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "stopping", "terminal", "words")),
+    *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py", "data/writers.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "describe", "manifest", "many", "names")),
     *("bench/on_ray.py", "bench/sweep.py", "bench/metrics/memory.py"),

@@ -123,12 +123,11 @@ class Adapter(NotExportable):
                 # An optimiser that goes on without a term to drive it does not count.
                 idle = state.activity(batch.stepped and bool(proposal.losses))
             collapsed = problem is None and state.collapsed(logits)
-        reliable = batch.step.reliable_count
         self.last = Last(
             batch=int(state.batches),
             losses=batch.losses,
             images=proposal.images,
-            reliable=None if reliable is None else int(reliable),
+            reliable=batch.step.reliable_count,
             due=due,
             stepped=batch.stepped,
             step_rate=state.activity.rate,
@@ -141,7 +140,9 @@ class Adapter(NotExportable):
             backwards=proposal.backwards,
             seconds=time.perf_counter() - start,
         )
-        self._warn(idle)
+        told = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
+        for text in told:
+            warnings.warn(text, stacklevel=3)  # the line that called the adapter
         return logits
 
     @_one_at_a_time
@@ -187,17 +188,16 @@ class Adapter(NotExportable):
             )
         return batch, newest
 
-    def _warn(self, idle: bool) -> None:
-        """Say what of the last batch a person should know; of one that hardly acts, once."""
-        found = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
-        for text in found:
-            warnings.warn(text, stacklevel=4)  # the line that called the adapter
-
     def inactivity(self) -> str:
         """What a person should know of a method that hardly acts."""
         known = self.network.head_name is not None
-        advice = self.method.advice(self.network.head_rows) if known else []
-        return self.last.inactivity(self.method.names, advice)
+        advice = "; ".join(self.method.advice(self.network.head_rows) if known else []) or (
+            "its filters leave out nearly every image; `holdfast card` shows what they are"
+        )
+        return (
+            f"{self.method.names} took {100 * (self.last.step_rate or 0):.0f} of the last 100 "
+            f"steps that it could have taken, so that it hardly adapts: {advice}."
+        )
 
     # State.
 
