@@ -15,18 +15,22 @@ import tyro
 
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
-from holdfast.bench.run import Nobody, perform
+from holdfast.bench.run import perform
 from holdfast.util.terminal import columns, show
 
 
-class Clock(Nobody):
-    """The time from a run's first batch to its end."""
+class Clock:
+    """The time from a run's start, of which it hears, to the moment that it is asked."""
 
-    def begins(self, run, recorder, batches):
-        self.start = time.perf_counter()
+    start = None
 
-    def ends(self, folder, recorder):
-        self.spent = time.perf_counter() - self.start
+    def __call__(self, progress):
+        if self.start is None:
+            self.start = time.perf_counter()
+
+    @property
+    def spent(self):
+        return time.perf_counter() - self.start
 
 
 def main(
@@ -45,9 +49,10 @@ def main(
             for method in methods:
                 run = Run.of(method, model=model, limit=limit, threads=threads)
                 clock, out = Clock(), Path(folder) / str(number)
-                rows = perform(run, materials, out, watcher=clock, every=snapshot).rows
+                done = perform(run, materials, out, tell=clock, every=snapshot)
+                spent = clock.spent
                 if number:
-                    shares[method].append(1 - rows["time"].sum() / clock.spent)
+                    shares[method].append(1 - done.rows["time"].sum() / spent)
     table = columns("method", "overhead in % of a run's time (median)", "all rounds")
     for method, found in shares.items():
         middle = sorted(found)[len(found) // 2]

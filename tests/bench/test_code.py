@@ -14,7 +14,7 @@ from holdfast.bench import run as run_module
 from holdfast.bench.code import ASIDE, code_hash, hash_source
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
-from holdfast.bench.run import Nobody, perform
+from holdfast.bench.run import perform
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN
 from holdfast.cli.main import main
@@ -50,12 +50,12 @@ def other_code(monkeypatch):
     code_hash.cache_clear()
 
 
-class Counting(Nobody):
-    """Counts batches that are done, not those that are recalled."""
+class Counting:
+    """Counts batches that are done, not those that are recalled, of which it hears at the start."""
 
-    batches = 0
+    batches = -1
 
-    def sees(self, seen):
+    def __call__(self, progress):
         self.batches += 1
 
 
@@ -91,7 +91,7 @@ def edit(package, path, old, new):
             "entropy_factor: float = setting(0",
         ),
         ("engine/batch.py", "learn.apply()", "pass"),
-        ("models/resnet_cifar.py", "stride", "other_stride"),
+        ("models/resnets.py", "stride", "other_stride"),
         ("data/corrupt/tables.py", "0.04", "0.05"),
         ("bench/metrics/tally.py", "15", "16"),
     ],
@@ -130,10 +130,10 @@ def test_what_is_left_aside_is_there():
 
 def test_a_finished_run_is_not_reused_by_other_code(materials, tmp_path, other_code):
     first = perform(plan(), materials, tmp_path)
-    assert perform(plan(), materials, tmp_path, watcher=Killer(0)).path == first.path
+    assert perform(plan(), materials, tmp_path, tell=Killer(0)).path == first.path
     other_code()
     seen = Counting()
-    second = perform(plan(), materials, tmp_path, watcher=seen)
+    second = perform(plan(), materials, tmp_path, tell=seen)
     assert seen.batches == 4
     assert second.path != first.path and first.finished
     codes = [one.manifest.hashes["code"] for one in (first, second)]
@@ -219,7 +219,7 @@ def test_again_runs_anew_and_keeps_the_tags(materials, tmp_path):
     with pytest.raises(ValueError, match="pass --again"):
         perform(plan(), materials, tmp_path)
     seen = Counting()
-    folder = perform(plan(), materials, tmp_path, again=True, watcher=seen)
+    folder = perform(plan(), materials, tmp_path, again=True, tell=seen)
     assert seen.batches == 4 and folder.path == first.path and folder.rows.height == 4
     assert folder.manifest.run["tags"] == [CHOSEN]
     assert {path.name for path in tmp_path.iterdir()} == {first.path.name}
@@ -231,13 +231,13 @@ def test_a_run_is_not_lost_to_a_new_one_that_fails(materials, tmp_path):
     first = perform(run, materials, tmp_path)
     rows, manifest = first.rows, first.manifest
     for resume, after in ((False, 2), (True, 1), (False, 1)):
-        how = {"again": True, "resume": resume, "watcher": Killer(after), "every": 0}
+        how = {"again": True, "resume": resume, "tell": Killer(after), "every": 0}
         with pytest.raises(Killed):
             perform(run, materials, tmp_path, **how)
         assert first.rows.equals(rows) and first.manifest == manifest
     # It goes on where it was stopped, if asked to, else from the start.
     seen = Counting()
-    folder = perform(run, materials, tmp_path, again=True, resume=True, watcher=seen)
+    folder = perform(run, materials, tmp_path, again=True, resume=True, tell=seen)
     assert seen.batches == 3
     assert folder.manifest.time_started >= manifest.time_finished
     assert_frame_equal(lasting(folder.rows), lasting(rows), check_exact=True)
@@ -248,9 +248,9 @@ def test_again_begins_what_was_stopped_anew_and_with_resume_goes_on(materials, t
     for resume, batches in ((False, 4), (True, 2)):
         out = tmp_path / str(resume)
         with pytest.raises(Killed):
-            perform(plan(), materials, out, watcher=Killer(2), every=0)
+            perform(plan(), materials, out, tell=Killer(2), every=0)
         seen = Counting()
-        folder = perform(plan(), materials, out, again=True, resume=resume, watcher=seen)
+        folder = perform(plan(), materials, out, again=True, resume=resume, tell=seen)
         assert folder.finished and seen.batches == batches
         assert len(list(out.iterdir())) == 1
 

@@ -5,16 +5,16 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from holdfast.bench.display.board import Board
-from holdfast.bench.display.roster import Roster, labels
+from holdfast.bench.display import Board, Roster
 from holdfast.bench.many import Outcome, Progress, perform_all
+from holdfast.bench.names import labels
 from holdfast.bench.plan import Run
-from holdfast.bench.run import Nobody
 from holdfast.bench.store import RunFolder
 
 STREAM = 'continual(order="fog,snow",clean=false)'
@@ -79,20 +79,16 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, news):
     assert told[-1].accuracy == pytest.approx(figures["mean_accuracy"])
 
 
-class Breaks(Nobody):
-    def __init__(self, error):
-        self.error = error
-
-    def sees(self, seen):
-        raise self.error
-
-
 def test_a_fault_of_ours_is_told_with_its_kind_and_ctrl_c_is_no_outcome(tmp_path):
+    def breaks(error, number, one):
+        if getattr(one, "done", 0):
+            raise error
+
     for error, said in ((TypeError("a\n b"), "TypeError: a b"), (KeyError(), "KeyError")):
-        (one,) = perform_all([plan()], tmp_path, watcher=Breaks(error))
+        (one,) = perform_all([plan()], tmp_path, tell=partial(breaks, error))
         assert one.error == said
     with pytest.raises(KeyboardInterrupt):
-        perform_all([plan()], tmp_path, watcher=Breaks(KeyboardInterrupt))
+        perform_all([plan()], tmp_path, tell=partial(breaks, KeyboardInterrupt))
 
 
 @pytest.mark.parametrize("what", ["rows", "analysis", "other rows"])
@@ -125,7 +121,7 @@ def test_a_device_that_is_not_there_does_not_stop_the_others(tmp_path):
 def test_a_board_may_look_on_in_one_process(tmp_path, capsys):
     runs = [plan(), plan(seed=1)]
     with Board(runs) as board:
-        perform_all(runs, tmp_path, watcher=board)
+        perform_all(runs, tmp_path, tell=board)
     assert board.finished == 2
     assert "bn seed 1: mean" in capsys.readouterr().err
 

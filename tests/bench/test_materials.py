@@ -5,7 +5,6 @@ import pytest
 from PIL import Image
 
 from holdfast.bench import materials as materials_module
-from holdfast.bench import opened
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
@@ -27,7 +26,7 @@ def count_calls(monkeypatch, owner, name):
 
 def test_a_run_builds_its_stream_once_and_reads_its_data_s_fingerprint_once(tmp_path, monkeypatch):
     streams = count_calls(monkeypatch, Stream, "over")
-    prints = count_calls(monkeypatch, opened, "data_fingerprint")
+    prints = count_calls(monkeypatch, materials_module, "data_fingerprint")
     materials = Materials(tmp_path / "cache")
     perform(Run.of("bn", domains="fog", limit=8), materials, tmp_path)
     assert (len(streams), len(prints)) == (1, 1)

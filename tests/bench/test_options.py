@@ -8,8 +8,7 @@ from typing import get_args
 
 import pytest
 
-from holdfast.bench.describe import describe
-from holdfast.bench.manifest import Manifest
+from holdfast.bench.manifest import Manifest, describe
 from holdfast.bench.options import DECIDES_IMAGES, FACTS, NOT_COMPARED, NOT_IN_FINGERPRINT, OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.bench.sweep import expand

@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from test_run import Killed, Killer, lasting
 
 from holdfast.bench import on_ray
+from holdfast.bench.manifest import SettingValue
 from holdfast.bench.many import perform_all
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
@@ -38,13 +39,13 @@ def test_the_manifest_has_a_hash_of_the_file_which_counts(own_folder, materials,
     file = hashlib.sha256((own_folder / "mine.py").read_bytes()).hexdigest()
     assert manifest.hashes["method sure"] == manifest.hashes["method gentle-push"] == file
     assert manifest.title == "sure+gentle-push" and manifest.method.startswith("sure(lr=")
-    assert manifest.settings["sure"]["gain"] == {"value": 1.0, "from": "default"}
+    assert manifest.settings["sure"]["gain"] == SettingValue(1.0, "default")
     assert manifest.run["method"] == "mine.py:Sure+mine.py:Push"
     # The same file elsewhere is the same run; another text is another.
     (own_folder / "moved").mkdir()
     (own_folder / "moved" / "mine.py").write_text(MINE)
     moved = plan("moved/mine.py:Sure+moved/mine.py:Push")
-    assert perform(moved, materials, out, watcher=Killer(0)).path == first.path
+    assert perform(moved, materials, out, tell=Killer(0)).path == first.path
     (own_folder / "mine.py").write_text(
         HEAD + SURE.replace("step.entropy.mean()", "step.entropy.sum()")
     )
@@ -105,7 +106,7 @@ def test_the_example_runs_by_its_place(materials, tmp_path):
 def test_it_is_resumed(materials, tmp_path):
     whole = perform(plan("mine.py:Sure+debias"), materials, tmp_path / "whole")
     with pytest.raises(Killed):
-        perform(plan("mine.py:Sure+debias"), materials, tmp_path, watcher=Killer(2), every=0)
+        perform(plan("mine.py:Sure+debias"), materials, tmp_path, tell=Killer(2), every=0)
     folder = perform(plan("mine.py:Sure+debias"), materials, tmp_path, resume=True)
     assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
 
@@ -193,6 +194,6 @@ class Net(nn.Module):
         run = plan("frozen", model="net.py:Net")
         found.append(perform(run, Materials(tmp_path / "cache"), tmp_path / "runs"))
     one, other = (RunFolder(each.path).manifest for each in found)
-    assert one["hashes"]["model"] == other["hashes"]["model"]
-    assert one["hashes"]["model file"] != other["hashes"]["model file"]
+    assert one.hashes["model"] == other.hashes["model"]
+    assert one.hashes["model file"] != other.hashes["model file"]
     assert found[0].path != found[1].path

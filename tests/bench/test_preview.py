@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from kill_runs import STREAM
 
-from holdfast.bench.display.preview import preview, preview_methods, preview_streams
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
+from holdfast.bench.preview import preview, preview_methods, preview_streams
 from holdfast.cli.main import main
 from holdfast.data.streams import kinds
 

@@ -14,7 +14,7 @@ from holdfast.bench import store
 from holdfast.bench.materials import Materials
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.plan import Run
-from holdfast.bench.run import Nobody, perform
+from holdfast.bench.run import perform
 from holdfast.bench.sweep import CHOSEN, SWEPT, expand
 from holdfast.cli.main import main
 from holdfast.data import glyphs
@@ -39,23 +39,23 @@ class Killed(BaseException):
     """As sudden as SIGKILL: nothing of the run's own code may catch it and tidy up."""
 
 
-class Killer(Nobody):
+class Killer:
     """Ends the process's work on a run after so many batches."""
 
     def __init__(self, after):
         self.left = after
 
-    def sees(self, seen):
-        self.left -= 1
+    def __call__(self, progress):
         if self.left < 0:
             raise Killed
+        self.left -= 1  # from the start of the run on
 
 
 def in_pieces(run, materials, out, every, moments):
     """The run, killed after each of the numbers of batches, then finished."""
     for moment in moments:
         try:
-            perform(run, materials, out, resume=True, watcher=Killer(moment), every=every)
+            perform(run, materials, out, resume=True, tell=Killer(moment), every=every)
         except Killed:
             continue
         break
@@ -114,7 +114,7 @@ def test_finished_runs_are_reused_and_left_alone(materials, tmp_path):
     before = {path.name: path.stat().st_mtime_ns for path in folder.path.iterdir()}
     assert set(before) == {"manifest.json", "rows.parquet"}
     for resume in (False, True):
-        again = perform(run, materials, tmp_path, resume=resume, watcher=Killer(0))
+        again = perform(run, materials, tmp_path, resume=resume, tell=Killer(0))
         assert again.path == folder.path
         assert {path.name: path.stat().st_mtime_ns for path in folder.path.iterdir()} == before
     assert len(list(tmp_path.iterdir())) == 1
@@ -125,7 +125,7 @@ def test_a_run_that_is_reused_gets_the_tags_it_lacks(materials, tmp_path):
     before = perform(run, materials, tmp_path).manifest
     swept = {"method": "tent", "stream": STREAM, "limit": 100, "batch": 32, "lr": True}
     (chosen,) = [p.run for p in expand(swept) if p.at["lr"] == "0.001"]
-    folder = perform(chosen, materials, tmp_path, watcher=Killer(0))
+    folder = perform(chosen, materials, tmp_path, tell=Killer(0))
     after = folder.manifest
     assert after.run.pop("tags") == [SWEPT, CHOSEN]
     assert before.run.pop("tags") == []
@@ -133,7 +133,7 @@ def test_a_run_that_is_reused_gets_the_tags_it_lacks(materials, tmp_path):
     # With nothing new, the file is left alone.
     stamp = (folder.path / "manifest.json").stat()
     for again in (chosen, run, replace(run, tags=(CHOSEN,))):
-        perform(again, materials, tmp_path, watcher=Killer(0))
+        perform(again, materials, tmp_path, tell=Killer(0))
     left = (folder.path / "manifest.json").stat()
     assert (left.st_ino, left.st_mtime_ns) == (stamp.st_ino, stamp.st_mtime_ns)
 
@@ -141,7 +141,7 @@ def test_a_run_that_is_reused_gets_the_tags_it_lacks(materials, tmp_path):
 def test_a_run_that_goes_on_gets_the_tags_it_lacks(materials, tmp_path):
     run = plan("bn")
     with pytest.raises(Killed):
-        perform(run, materials, tmp_path, watcher=Killer(5), every=0)
+        perform(run, materials, tmp_path, tell=Killer(5), every=0)
     tagged = replace(run, tags=(SWEPT,))
     with pytest.raises(ValueError, match="--resume"):
         perform(tagged, materials, tmp_path)
@@ -154,7 +154,7 @@ def test_a_run_that_goes_on_gets_the_tags_it_lacks(materials, tmp_path):
 def test_a_stopped_run_is_not_begun_anew_by_itself(materials, tmp_path):
     run = plan("bn")
     with pytest.raises(Killed):
-        perform(run, materials, tmp_path, watcher=Killer(5), every=0)
+        perform(run, materials, tmp_path, tell=Killer(5), every=0)
     with pytest.raises(ValueError, match="--resume"):
         perform(run, materials, tmp_path)
     assert perform(run, materials, tmp_path, resume=True).finished
@@ -198,9 +198,9 @@ def test_what_was_written_after_the_last_snapshot_is_done_again(materials, tmp_p
     run = plan("tent")
     whole = perform(run, materials, tmp_path / "whole")
     with pytest.raises(Killed):
-        perform(run, materials, tmp_path / "pieces", watcher=Killer(7), every=0)
+        perform(run, materials, tmp_path / "pieces", tell=Killer(7), every=0)
     with pytest.raises(Killed):  # no snapshot in this one
-        perform(run, materials, tmp_path / "pieces", resume=True, watcher=Killer(3), every=1e9)
+        perform(run, materials, tmp_path / "pieces", resume=True, tell=Killer(3), every=1e9)
     folder = perform(run, materials, tmp_path / "pieces", resume=True, every=1e9)
     assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
 
@@ -211,7 +211,7 @@ def test_rows_can_be_watched_between_snapshots_and_decide_nothing(materials, tmp
     monkeypatch.setattr(run_module, "ROWS_SECONDS", 0)
     pieces = tmp_path / "pieces"
     with pytest.raises(Killed):
-        perform(run, materials, pieces, watcher=Killer(7), every=1e9)
+        perform(run, materials, pieces, tell=Killer(7), every=1e9)
     (folder,) = map(store.RunFolder, pieces.iterdir())
     assert_frame_equal(lasting(folder.rows), lasting(whole.rows.head(7)), check_exact=True)
     assert len(list(folder.path.glob("rows-*"))) == 1
@@ -266,7 +266,7 @@ def test_one_run_however_it_is_written(materials, tmp_path):
         Run.of("tent", stream=STREAM.replace(")", ",limit=100,batch=32)")),
     ]
     for run in same:
-        assert perform(run, materials, tmp_path, watcher=Killer(0)).path == first.path
+        assert perform(run, materials, tmp_path, tell=Killer(0)).path == first.path
     other = [plan("tent(lr=0.001)"), plan("tent", seed=1), plan("tent", window=64)]
     paths = {perform(run, materials, tmp_path).path for run in other}
     assert len(paths) == 3 and first.path not in paths

@@ -11,9 +11,16 @@ from torch import nn
 
 import holdfast
 from holdfast.engine.network import Network
-from holdfast.explain.accuracy import Labelled, _difference, _judge, _Rival, check_accuracy
-from holdfast.explain.candidates import Candidate, candidates
 from holdfast.explain.inputs import check_inputs
+from holdfast.explain.normalisations import (
+    Candidate,
+    Labelled,
+    _difference,
+    _judge,
+    _Rival,
+    candidates,
+    check_accuracy,
+)
 from holdfast.models.normalization import NORMALIZATIONS
 
 # Far from all that is usual.
@@ -135,7 +142,7 @@ def test_a_few_labels_do_not_decide_between_near_values():
 
 
 def test_no_more_images_are_asked_for_than_are_taken(monkeypatch):
-    monkeypatch.setattr("holdfast.explain.accuracy.MOST", 60)
+    monkeypatch.setattr("holdfast.explain.normalisations.MOST", 60)
     net = trained_net(*values_of("CIFAR-100"))
     known = labelled(net, values_of("CIFAR-100"), 60)
     found = judge_labelled(holdfast.normalized(net, *values_of("CIFAR-100")), known)[-1]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import holdfast
 from holdfast.models import NETWORKS, build, load_checkpoint, resnet20, resnet50, wrn28_10, wrn40_2
 from holdfast.models.normalization import Normalized
-from holdfast.models.wide_resnet import WideResNet
+from holdfast.models.resnets import WideResNet
 
 
 def count(net):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from made import HOSTILE, make_run
 
-from holdfast.report.charts import HEIGHT
+from holdfast.report.charts import HEIGHTS
 from holdfast.report.follow import Server
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
@@ -173,7 +173,7 @@ def test_a_calibrated_model_would_lie_on_a_line_from_corner_to_corner(chromium, 
         line = visit.page.locator(path).first.evaluate(
             "(one) => [one.getAttribute('stroke-dasharray'), one.getBBox().height]"
         )
-        assert line == ["4,4", HEIGHT]
+        assert line == ["4,4", HEIGHTS["half"]]
 
 
 def test_hovering_shows_numbers(chromium, file, report):

@@ -28,15 +28,15 @@ def test_every_figure_of_the_paper_is_there(html):
 
 def test_sweeps_come_before_all_other_charts(report, tmp_path):
     """Who varied a setting asked what it does."""
-    assert [one.id for one in report.sections()[0]][:2] == ["sweeps", "stream"]
+    assert [one.id for one in report.sections[0]][:2] == ["sweeps", "stream"]
     make_run(tmp_path)
-    assert Report(gather(tmp_path)).sections()[0][0].id == "stream"
+    assert Report(gather(tmp_path)).sections[0][0].id == "stream"
 
 
 def test_charts_are_what_vega_lite_knows(report):
     """With Altair's checks of every part switched on."""
     (comparison,) = report.comparisons
-    checked = sections(comparison, Charts(report.labels, legend=True, check=True))
+    checked = sections(comparison, Charts(report.labels, check=True))
     assert len(checked) == 7
 
 
@@ -48,7 +48,7 @@ def test_charts_ask_for_no_data_but_their_own(tmp_path, severities):
         make_run(tmp_path, "eata+debias(alpha=0.9)", severity=severity)
         make_run(tmp_path, "eata+debias(alpha=0.99)", severity=severity)
     report = Report(gather(tmp_path))
-    for prefix, part in zip(report.prefixes, report.sections(), strict=True):
+    for prefix, part in zip(report.prefixes, report.sections, strict=True):
         for figure in (figure for section in part for figure in section.figures):
             parts = [figure.spec, *figure.spec["layer"]]
             asked = {one["data"]["name"] for one in parts if "name" in one.get("data", {})}
@@ -62,7 +62,7 @@ def test_a_chart_of_learning_rates_says_that_labels_tell_which_is_best(tmp_path)
         make_run(tmp_path, f"tent+debias(alpha={1 - rate})")
     captions = {
         one.title: one.caption
-        for part in Report(gather(tmp_path)).sections()[0]
+        for part in Report(gather(tmp_path)).sections[0]
         for one in part.figures
         if "sweep" in one.id
     }
@@ -75,7 +75,7 @@ def test_a_chart_of_learning_rates_says_that_labels_tell_which_is_best(tmp_path)
 
 def stream_caption(path):
     report = Report(gather(path))
-    (one,) = (one for part in report.sections()[0] for one in part.figures if one.id == "stream")
+    (one,) = (one for part in report.sections[0] for one in part.figures if one.id == "stream")
     return one.caption
 
 

@@ -35,15 +35,15 @@ def test_the_server_serves_nothing_else_and_nobody_else():
         server.show("secret")
         with pytest.raises(urllib.error.HTTPError, match="404"):
             ask(server.address + "etc/passwd")
-        connection = http.client.HTTPConnection("127.0.0.1", server._http.server_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
         connection.request("GET", "/", headers={"Host": "evil.example:80"})
         assert connection.getresponse().status == 404
-        assert server._http.server_address[0] == "127.0.0.1"
+        assert server.server_address[0] == "127.0.0.1"
 
 
 def test_a_port_that_is_taken_is_an_error_that_says_what_to_do():
     with Server() as server, pytest.raises(ValueError, match="choose another --port"):
-        Server(server._http.server_port)
+        Server(server.server_port)
 
 
 @pytest.mark.parametrize("port", [-1, 65536, 99999])

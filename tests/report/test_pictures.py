@@ -24,14 +24,12 @@ def test_pictures_are_drawn_in_the_methods_colours(tmp_path):
         assert (np.abs(picture[..., :3].astype(int) - colour).max(-1) < 3).sum() > 200
 
 
+def specs(report):
+    return {figure.id: spec for figure, spec in self_contained(report)}
+
+
 def legends(report, name):
-    (figure,) = (
-        figure
-        for section in report.sections(legend=True)[0]
-        for figure in section.figures
-        if figure.id == name
-    )
-    return vl_convert.vegalite_to_vega(self_contained(figure, report.labels))["legends"]
+    return vl_convert.vegalite_to_vega(specs(report)[name])["legends"]
 
 
 def test_a_legend_shows_what_tells_methods_apart(report):
@@ -52,13 +50,7 @@ def test_a_legend_says_what_was_chosen_with_labels(report):
 
 
 def test_a_picture_holds_its_data_and_names_the_methods_it_shows(report):
-    found = {
-        figure.id: self_contained(figure, report.labels)
-        for each in report.sections(legend=True)
-        for section in each
-        for figure in section.figures
-    }
-    gap = found["gap"]
+    gap = specs(report)["gap"]
     assert {row["method"] for row in gap["datasets"]["geometry"]} == {"eata", "eata+debias"}
     legends = [
         layer["encoding"]["color"]["legend"]
@@ -72,12 +64,5 @@ def test_a_picture_holds_its_data_and_names_the_methods_it_shows(report):
 def test_a_picture_says_which_lines_coincide(tmp_path):
     make_run(tmp_path, "bn", 50)
     make_run(tmp_path, "tent", 50, started=1)
-    report = Report(gather(tmp_path))
-    (stream, *_) = (
-        figure
-        for section in report.sections()[0]
-        for figure in section.figures
-        if figure.id == "stream"
-    )
-    title = self_contained(stream, report.labels)["title"]
+    title = specs(Report(gather(tmp_path)))["stream"]["title"]
     assert title["subtitle"] == "The lines of bn and tent coincide."

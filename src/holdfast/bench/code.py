@@ -17,11 +17,12 @@ from holdfast.recipes.registry import is_own
 # so does a file that is new.
 ASIDE = {
     "__init__.py",
-    *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/", "bench/display/"),
+    *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/"),
     *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py", "data/writers.py"),
-    *(f"bench/{name}.py" for name in ("__init__", "code", "describe", "manifest", "many", "names")),
-    *("bench/on_ray.py", "bench/sweep.py", "bench/metrics/memory.py"),
+    *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
+    *(f"bench/{name}.py" for name in ("names", "on_ray", "preview", "sweep")),
+    "bench/metrics/memory.py",
 }
 
 

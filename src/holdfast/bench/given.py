@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,18 +29,12 @@ class GivenOptions:
     @property
     def given(self) -> dict[str, Any]:
         """By name, what was given of all but `resume` and `again`."""
-        named = {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
-        flags = ("resume", "again")
         return {
             name: value
-            for name, value in named.items()
-            if name not in flags and not (value is None or value is False or value == ())
+            for name, value in vars(self).items()
+            if name not in ("resume", "again")
+            and not (value is None or value is False or value == ())
         }
-
-    def but(self, **others: object) -> GivenOptions:
-        """The same, with other values of some."""
-        changed: GivenOptions = replace(cast(Any, self), **others)
-        return changed
 
     def plan(self, method: str, seed: int, **others: object) -> Run:
         """A run of a method with these options."""
@@ -50,18 +44,15 @@ class GivenOptions:
 
         usual = {
             "device": "cuda" if torch.cuda.is_available() else "cpu",
-            "threads": self.shared_by(1).given["threads"],
+            "threads": share_of_cores(1),
         }
         given = {name: value for name, value in self.given.items() if name in OPTIONS}
         return Run.of(method, **{**usual, **given, **others, "seed": seed})
 
     def shared_by(self, jobs: int) -> GivenOptions:
         """The same, with the cores shared among so many runs at a time."""
-        if jobs < 1:
-            raise ValueError(f"jobs is how many runs go on at a time, at least 1, not {jobs}.")
-        if "threads" in self.given:
-            return self
-        return self.but(threads=max(1, (os.cpu_count() or 1) // jobs))
+        given: GivenOptions = replace(cast(Any, self), threads=share_of_cores(jobs))
+        return self if "threads" in self.given else given
 
     @property
     def all_seeds(self) -> range:
@@ -77,13 +68,22 @@ class GivenOptions:
 
     @property
     def every(self) -> float:
-        """Seconds between two snapshots."""
-        from holdfast.bench.run import SNAPSHOT_SECONDS
+        return seconds_between_snapshots(self.snapshot)
 
-        seconds = SNAPSHOT_SECONDS if self.snapshot is None else self.snapshot
-        if not seconds >= 0:
-            raise ValueError(
-                f"snapshot is how many seconds lie between two snapshots, at least 0 (one after "
-                f"each batch), not {seconds:g}."
-            )
-        return seconds
+
+def share_of_cores(jobs: int) -> int:
+    """Threads for each of so many runs at a time."""
+    if jobs < 1:
+        raise ValueError(f"jobs is how many runs go on at a time, at least 1, not {jobs}.")
+    return max(1, (os.cpu_count() or 1) // jobs)
+
+
+def seconds_between_snapshots(given: float | None) -> float:
+    from holdfast.bench.run import SNAPSHOT_SECONDS
+
+    if given is not None and not given >= 0:
+        raise ValueError(
+            f"snapshot is how many seconds lie between two snapshots, at least 0 (one after "
+            f"each batch), not {given:g}."
+        )
+    return SNAPSHOT_SECONDS if given is None else given

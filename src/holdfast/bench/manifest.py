@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import re
+import shlex
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
+import torch
+from torch import nn
 
+import holdfast
+from holdfast.bench.materials import Materials
+from holdfast.bench.plan import Run
+from holdfast.explain.card import card
+from holdfast.models.normalization import Normalized
 from holdfast.util import files
 
 FORMAT = 1
+
+LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
 
 Metrics: TypeAlias = dict[str, int | float | None]
 """By name, as `Recorder.summary` has them; None: not defined."""
@@ -92,3 +107,59 @@ def read_manifest(path: Path) -> Manifest:
 def write_manifest(path: Path, manifest: Manifest) -> None:
     text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     files.write_whole(path, lambda part: part.write_bytes(text + b"\n"))
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def describe(run: Run, materials: Materials) -> Manifest:
+    """The manifest of a run that is about to begin."""
+    flow, hashes = materials.flow(run), materials.hashes(run)
+    classes = materials.classes(run)
+    return Manifest(
+        fingerprint=run.fingerprint(hashes),
+        title=run.title,
+        run=run.as_used,
+        method=run.composition.for_classes(classes).named_spec,
+        settings={
+            part.name: {one.name: SettingValue(one.value, one.origin) for one in part.settings}
+            for part in card(run.methods, run.preset, classes).parts
+        },
+        stream=str(run.resolved_stream),
+        order=list(run.shown),
+        batches=len(flow),
+        images=flow.samples,
+        classes=classes,
+        hashes=hashes,
+        normalisation=normalisation(materials.model(run)),
+        versions={
+            "holdfast": holdfast.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in LIBRARIES},
+        },
+        machine=machine(run.machine.device),
+        command=shlex.join(["holdfast", *sys.argv[1:]]),
+        time_started=now(),
+    )
+
+
+def normalisation(model: nn.Module) -> dict[str, list[float]] | None:
+    """Mean and standard deviation by channel that the model itself takes off its input."""
+    for module in model.modules():
+        mean, std = getattr(module, "mean", None), getattr(module, "std", None)
+        if isinstance(module, Normalized) and mean is not None and std is not None:
+            return {"mean": mean.flatten().tolist(), "std": std.flatten().tolist()}
+    return None
+
+
+def machine(device: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "system": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "device": device,
+    }
+    if device.startswith("cuda"):
+        found["device_name"] = torch.cuda.get_device_name(torch.device(device))
+    return found

@@ -20,10 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.bench.materials import Materials
-from holdfast.bench.metrics.recorder import Recorder
-from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.plan import Run
-from holdfast.bench.run import SNAPSHOT_SECONDS, Watcher, perform
+from holdfast.bench.run import SNAPSHOT_SECONDS, Progress, ignore, perform
 from holdfast.bench.store import RunFolder
 from holdfast.util.cpu import tune_cpu
 from holdfast.util.progress import stoppable
@@ -45,22 +43,8 @@ class Outcome:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is, its mean accuracy so far, and the process that does it."""
-
-    done: int
-    batches: int
-    accuracy: float
-    pid: int
-
-
 # Hears of a run, by its number in the list.
 Tell = Callable[[int, Progress | Outcome], None]
-
-
-def nobody(number: int, news: Progress | Outcome) -> None:
-    """Hears nothing."""
 
 
 def perform_all(
@@ -71,28 +55,28 @@ def perform_all(
     again: bool = False,
     every: float = SNAPSHOT_SECONDS,
     jobs: int = 1,
-    tell: Tell = nobody,
-    watcher: Watcher | None = None,
+    tell: Tell = ignore,
     materials: Materials | None = None,
 ) -> list[Outcome]:
-    """Do the runs, `jobs` at a time. A `watcher` sees every batch, where they go on one by one, and
-    `materials` that are open already are then not opened again."""
+    """Do the runs, `jobs` at a time. Where they go on one by one, `materials` that are open already
+    are not opened again."""
     how = {"resume": resume, "again": again, "every": every}
     if jobs > 1 and len(runs) > 1:
         return _in_processes(runs, out, how, jobs, tell)
     materials = materials or Materials(out / "cache")
     outcomes = []
     for number, run in enumerate(runs):
-        looks_on = watcher or Reporter(partial(tell, number))
-        outcomes.append(attempt(run, materials, out, looks_on, **how))
+        outcomes.append(attempt(run, materials, out, partial(tell, number), **how))
         tell(number, outcomes[-1])
     return outcomes
 
 
-def attempt(run: Run, materials: Materials, out: Path, watcher: Watcher, **how: Any) -> Outcome:
+def attempt(
+    run: Run, materials: Materials, out: Path, tell: Callable[[Progress], None], **how: Any
+) -> Outcome:
     """A run, or why there is none; `how` as for `perform`."""
     try:
-        folder = perform(run, materials, out, watcher=watcher, **how)
+        folder = perform(run, materials, out, tell=tell, **how)
     except Exception as error:
         known = isinstance(error, FAILURES) and str(error)
         said = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
@@ -100,28 +84,18 @@ def attempt(run: Run, materials: Materials, out: Path, watcher: Watcher, **how: 
     return Outcome(run, folder)
 
 
-class Reporter:
-    """A watcher that tells how far a run is, and not too often."""
+def sparing(tell: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """Tells of the first batch and the last one, and between them not too often."""
+    told = -math.inf
 
-    def __init__(self, tell: Callable[[Progress], None]):
-        self._tell = tell
-        self._told = -math.inf
+    def pass_on(progress: Progress) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= NEWS_SECONDS or progress.done == progress.batches:
+            tell(progress)
+            told = now
 
-    def begins(self, run: Run, recorder: Recorder, batches: int) -> None:
-        self._recorder, self._batches = recorder, batches
-        self._report()
-
-    def sees(self, seen: Seen) -> None:
-        if time.monotonic() - self._told >= NEWS_SECONDS:
-            self._report()
-
-    def ends(self, folder: RunFolder, recorder: Recorder) -> None:
-        self._report()
-
-    def _report(self) -> None:
-        at = self._recorder
-        self._tell(Progress(at.batches, self._batches, at.mean_accuracy, os.getpid()))
-        self._told = time.monotonic()
+    return pass_on
 
 
 def _in_processes(
@@ -138,10 +112,13 @@ def _in_processes(
                     number, run = waiting.popleft()
                     receiver, process = _start(run, out, how)
                     going[receiver] = number, process
-                for ready in connection.wait(list(going), LOOK_SECONDS):
+                arrived: list[Any] = connection.wait(list(going), LOOK_SECONDS)
+                for ready in arrived:
                     number, process = going[ready]
-                    news = _receive(ready)
-                    if news is None:
+                    try:
+                        news = ready.recv()
+                    except (EOFError, OSError):  # the process is at its end
+                        ready.close()
                         del going[ready]
                         process.join()
                         if number in outcomes:
@@ -177,16 +154,6 @@ def _start(run: Run, out: Path, how: Mapping[str, Any]) -> tuple[Any, Any]:
     return receiver, process
 
 
-def _receive(receiver: Any) -> Progress | Outcome | None:
-    """None: the process is at its end."""
-    try:
-        news: Progress | Outcome = receiver.recv()
-        return news
-    except (EOFError, OSError):
-        receiver.close()
-        return None
-
-
 def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
     """What a process does: one run."""
     tune_cpu()
@@ -200,7 +167,7 @@ def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
 
     try:
         materials = Materials(out / "cache")
-        tell(attempt(run, materials, out, Reporter(tell), **how))
+        tell(attempt(run, materials, out, sparing(tell), **how))
     except KeyboardInterrupt:
         tell(Outcome(run, error="It was stopped. Repeat the command to go on with it."))
 

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from filelock import FileLock
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
-from holdfast.bench.code import code_hashes
-from holdfast.bench.opened import Opened, open_alike
+from holdfast.bench.code import code_hash, code_hashes
+from holdfast.bench.options import DataOptions
 from holdfast.bench.plan import Run
-from holdfast.data.cache import cached
+from holdfast.data.attack import Attacked
+from holdfast.data.cache import cached, cached_set
+from holdfast.data.corrupt.corrupted import find_table
+from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
+from holdfast.data.pools import Data, Pool
+from holdfast.data.readers.clean import open_clean
 from holdfast.data.readers.layouts import CLEAN
+from holdfast.data.readers.sets import DataSet, open_data
+from holdfast.data.streams import Flow
+from holdfast.engine.network import fingerprint as model_fingerprint
+from holdfast.engine.network import logits_of
+from holdfast.models.find import find_model, hash_of_code
 from holdfast.source.source import Source
 from holdfast.util.hashing import file_hash, text_hash
+from holdfast.util.words import first_line
 
-# The images that models of these data were trained on.
+# The model of these data, and the images that models of them were trained on, where it is known.
+MODELS = {"glyphs-c": "glyphs"}
 SOURCES = {
     "glyphs-c": "glyphs",
     "cifar10-c": "cifar10",
@@ -30,18 +45,135 @@ SOURCES = {
     "imagenet-c": "imagenet",
 }
 
+# SoTTA's adversarial images: of small images, and of ImageNet's.
+ATTACK: dict[str, Any] = {"steps": 10, "epsilon": 0.1}
+ATTACK_LARGE: dict[str, Any] = {"steps": 1, "epsilon": 0.2}
+
 # As many images as the paper takes for its prototypes, at most; drawn ones cost time.
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 SOURCE_BATCH = 64
 
+T = TypeVar("T")
 
-class Materials(Opened):
+
+class Materials:
     """All that a run is made of, opened once; what takes long to make is kept below `folder`."""
 
-    def _sources(self, run: Run) -> Path:
-        code = _digest((code_hashes(run.methods), self._model_code(run)))
-        return self.folder / "sources" / code[:16]
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._opened: dict[Hashable, Any] = {}
+        self._last_flow: tuple[Run, Flow] | None = None
+
+    def _cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._opened:
+            self._opened[key] = make()
+        found: T = self._opened[key]
+        return found
+
+    def hashes(self, run: Run) -> dict[str, str | None]:
+        """Of what a run is made of, in place of the names that it goes by."""
+        intruders = self._intruders(run)
+        return {
+            **code_hashes(run.methods),
+            "model": self.model_hash(run),
+            **self._model_code(run),
+            "data": self.data_hash(run),
+            "source": self.source_hash(run),
+            **({} if intruders is None else {"intruders": self._hash_of(intruders)}),
+        }
+
+    # The model.
+
+    def model(self, run: Run) -> nn.Module:
+        name = run.model.name or MODELS.get(run.data.name)
+        if name is None:
+            self.data(run)  # if there is no such set, that is to be said first
+            raise ValueError(
+                f"Which model is to see {run.data.name}? Pass --model, such as "
+                "resnet20:path/to/weights.safetensors or package.module:factory."
+            )
+        check_device(run.machine.device)
+        return self._cached(
+            ("model", name, run.normalization, run.machine.device),
+            lambda: find_model(name, run.normalization).to(run.machine.device).eval(),
+        )
+
+    def model_hash(self, run: Run) -> str:
+        model = self.model(run)
+        return self._cached(("model hash", id(model)), lambda: model_fingerprint(model))
+
+    def _model_code(self, run: Run) -> dict[str, str | None]:
+        """What a model of one's own does with its weights stands in a file."""
+        name = run.model.name or ""
+        found = self._cached(("model code", name), lambda: hash_of_code(name))
+        return {} if found is None else {"model file": found}
+
+    def classes(self, run: Run) -> int:
+        """How many classes the model knows; the data may have fewer."""
+        model, data = self.model(run), self.data(run)
+
+        def counted() -> int:
+            images = next(iter(self.flow(run))).images[:2].to(run.machine.device)
+            with torch.no_grad():
+                return int(logits_of(model(images)).shape[1])
+
+        classes = self._cached(("classes", id(model)), counted)
+        if data.classes > classes:
+            raise ValueError(
+                f"{run.data.name} has {data.classes} classes, and the model knows {classes}: take "
+                "a model that was trained on them."
+            )
+        return classes
+
+    # The images.
+
+    @property
+    def _images(self) -> Path:
+        """Images that are kept were made by some code, and serve that code alone."""
+        return self.folder / "images" / code_hash("data")[:16]
+
+    def _hash_of(self, data: DataSet | Images) -> str:
+        return self._cached(("hash", id(data)), lambda: data_fingerprint(data))
+
+    def data(self, run: Run) -> DataSet:
+        def opened() -> DataSet:
+            data = open_shown(run.shown, run.data)
+            check_size(data, run.data.size)
+            fingerprint = data_fingerprint(data)
+            stored = cached_set(data, self._images / fingerprint[:16])
+            self._opened["hash", id(stored)] = fingerprint
+            return stored
+
+        return self._cached(("data", run.data, frozenset(run.shown)), opened)
+
+    def data_hash(self, run: Run) -> str:
+        return self._hash_of(self.data(run))
+
+    def flow(self, run: Run) -> Flow:
+        """The run's stream over its data; made once for all who ask while it is the latest."""
+        if self._last_flow is None or self._last_flow[0] != run:
+            self._last_flow = run, self._open_flow(run)
+        return self._last_flow[1]
+
+    def _open_flow(self, run: Run) -> Flow:
+        data = self.data(run)
+        intruders: Pool | Data | None = self._intruders(run)
+        if intruders is None and getattr(run.resolved_stream, "kind", None) == "attack":
+            small = find_table(data.domains[-1].dataset) == "cifar"
+            intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # notices are told before runs begin
+            return run.resolved_stream.over(data, seed=run.seed, intruders=intruders)
+
+    def _intruders(self, run: Run) -> Images | None:
+        """Images of no class that were given."""
+        name = run.stream.intruders
+        if name is None:
+            return None
+        return self._cached(("intruders", name, run.data), lambda: open_alike(run.data, name))
+
+    # The source.
 
     def _source_set(self, run: Run) -> Images:
         """The images that the model was trained on, or some of them."""
@@ -66,45 +198,35 @@ class Materials(Opened):
 
         return self._cached(("source set", name, run.data), opened)
 
-    def hashes(self, run: Run) -> dict[str, str | None]:
-        """Of what a run is made of, in place of the names that it goes by."""
-        intruders = self._intruders(run)
-        return {
-            **code_hashes(run.methods),
-            "model": self.model_hash(run),
-            **self._model_code(run),
-            "data": self.data_hash(run),
-            "source": self.source_hash(run),
-            **({} if intruders is None else {"intruders": self._hash_of(intruders)}),
-        }
+    def _fisher_hash(self, run: Run) -> str | None:
+        return self.data_hash(run) if "fisher" in run.composition.needs else None
 
     def source_hash(self, run: Run) -> str | None:
         """Of what the source is made from; None where the run needs none."""
         if not (run.composition.needs or run.analysis):
             return None
-        if _is_file(run.model.source):
-            path = Path(str(run.model.source))
-            return self._cached(("source hash", path), lambda: _hash_file(path))
-        images = self._source_set(run)
-        fisher = self.data_hash(run) if "fisher" in run.composition.needs else ""
-        return _digest(f"{self._hash_of(images)} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}")
+        path = _source_file(run)
+        if path is not None:
+            if not path.is_file():
+                raise ValueError(f"There is no source file {path}: make it with Source.save.")
+            return self._cached(("source hash", path), lambda: file_hash(path))
+        images, fisher = self._hash_of(self._source_set(run)), self._fisher_hash(run) or ""
+        return _digest(f"{images} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}")
 
     def source(self, run: Run) -> Source | None:
         """What the run's method needs to know before the stream; kept on disk once made."""
         if self.source_hash(run) is None:
             return None
-        model, fisher = self.model(run), self._fisher_loader(run)
-        cache = self._sources(run)
-        if _is_file(run.model.source):
+        model, file = self.model(run), _source_file(run)
+        fisher, cache = self._fisher_loader(run), self._sources(run)
+        if file is not None:
             return self._cached(
-                ("source", run.model.source, id(model)),
-                lambda: Source.load(str(run.model.source), fisher=fisher, cache=cache),
+                ("source", file, id(model)), lambda: Source.load(file, fisher=fisher, cache=cache)
             )
-        images = self._source_set(run)
+        images, path = self._source_set(run), self._source_path(run)
 
         def opened() -> Source:
             loader = shuffled(images, SOURCE_IMAGES)
-            path = self._source_path(run)
             if path.exists():
                 found = Source.load(path, loader, fisher, cache=cache)
                 self._opened["stored", path] = sorted(found.tensors)
@@ -113,12 +235,12 @@ class Materials(Opened):
                 model, loader, SOURCE_IMAGES, fisher, head=run.model.head, cache=cache
             )
 
-        return self._cached(("source", self._source_path(run)), opened)
+        return self._cached(("source", path), opened)
 
     @contextmanager
     def preparing(self, run: Run) -> Iterator[None]:
         """Only one process builds a given source; the others wait."""
-        if self.source_hash(run) is None or _is_file(run.model.source):
+        if self.source_hash(run) is None or _source_file(run) is not None:
             yield
             return
         path = self._source_path(run)
@@ -130,10 +252,13 @@ class Materials(Opened):
                 self._opened[stored] = sorted(source.tensors)
                 source.save(path)
 
+    def _sources(self, run: Run) -> Path:
+        code = _digest((code_hashes(run.methods), self._model_code(run)))
+        return self.folder / "sources" / code[:16]
+
     def _source_path(self, run: Run) -> Path:
-        fisher = self.data_hash(run) if "fisher" in run.composition.needs else None
         images = self._hash_of(self._source_set(run))
-        made_of = (self.model_hash(run), images, run.model.head, fisher)
+        made_of = (self.model_hash(run), images, run.model.head, self._fisher_hash(run))
         return self._sources(run) / f"{_digest(made_of)[:16]}.safetensors"
 
     def _fisher_loader(self, run: Run) -> DataLoader[tuple[Tensor, int]] | None:
@@ -142,6 +267,48 @@ class Materials(Opened):
             return None
         names = [domain.name for domain in self.data(run).domains]
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
+
+
+def open_alike(data: DataOptions, name: str, **options: Any) -> Images:
+    """A clean set that is read like the data."""
+    if data.size is not None:
+        options["size"] = data.size
+    return open_clean(name, data.root, **options)
+
+
+def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
+    """A set as a whole; where it lacks something, what a stream shows of it, with clean images if
+    there are any."""
+    options = {field: value for field, value in vars(data).items() if value is not None}
+    name = options.pop("name")
+    try:
+        return open_data(name, **options)
+    except FileNotFoundError:
+        some = [each for each in CORRUPTIONS if each in shown] or CORRUPTIONS
+        for clean in (True, CLEAN in shown):
+            with suppress(FileNotFoundError):
+                return open_data(name, corruptions=some, clean=clean, **options)
+        raise
+
+
+def check_size(data: DataSet, size: int | None) -> None:
+    """Images that lie in no folder have the size that they have."""
+    *_, height, width = data.domains[-1].dataset.image(0).shape
+    if size not in (None, height):
+        raise ValueError(
+            f"--size {size} would not be used, since {data.name} has images of {width}×{height}: "
+            "leave it out. It is for images in folders."
+        )
+
+
+def check_device(name: str) -> None:
+    try:
+        torch.empty(0, device=name)
+    except Exception as error:  # an AssertionError, where torch was built without it
+        raise ValueError(
+            f"torch has no device {name!r} here ({first_line(error)}): pass --device cpu, or "
+            "one that it has."
+        ) from None
 
 
 def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tensor, int]]:
@@ -154,11 +321,7 @@ def _digest(what: object) -> str:
     return text_hash(repr(what))
 
 
-def _is_file(source: str | None) -> bool:
-    return source is not None and source.endswith(".safetensors")
-
-
-def _hash_file(path: Path) -> str:
-    if not path.is_file():
-        raise ValueError(f"There is no source file {path}: make it with Source.save.")
-    return file_hash(path)
+def _source_file(run: Run) -> Path | None:
+    """Where a saved source lies, if that is what was given."""
+    source = run.model.source
+    return Path(source) if source is not None and source.endswith(".safetensors") else None

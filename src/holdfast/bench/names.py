@@ -47,3 +47,8 @@ def apart(runs: Sequence[Run]) -> list[str]:
         ", ".join([title, *(f"{flag} {one[flag]}" for flag in vary)])
         for title, one in zip(titles, given, strict=True)
     ]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """The same with their seeds."""
+    return [f"{name} seed {run.seed}" for name, run in zip(apart(runs), runs, strict=True)]

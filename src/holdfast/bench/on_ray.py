@@ -16,10 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.many import LOOK_SECONDS, Outcome, Progress, Reporter, Tell, attempt, nobody
+from holdfast.bench.many import LOOK_SECONDS, Outcome, Tell, attempt, sparing
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
-from holdfast.bench.run import SNAPSHOT_SECONDS
+from holdfast.bench.run import SNAPSHOT_SECONDS, Progress, ignore
 from holdfast.util.cpu import tune_cpu
 
 # How often a run's worker may die before the run counts as failed.
@@ -45,7 +45,7 @@ def perform_on_ray(
     address: str = "local",
     again: bool = False,
     every: float = SNAPSHOT_SECONDS,
-    tell: Tell = nobody,
+    tell: Tell = ignore,
     cores: int | None = None,
 ) -> list[Outcome]:
     """Do the runs on a cluster: `auto` is one that this machine is part of, ray://HOST:PORT one
@@ -141,7 +141,7 @@ def _work(
         with suppress(Exception):  # a run does not depend on who hears of it
             news.put_nowait((number, progress))
 
-    return attempt(run, _materials(out), out, Reporter(tell), **how)
+    return attempt(run, _materials(out), out, sparing(tell), **how)
 
 
 @cache

@@ -7,6 +7,7 @@ whatever uses it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
@@ -34,25 +35,14 @@ SEVERITY = 5
 def option(
     default: object,
     help: str,
-    *,
     decides: Decides,
     told_by: ToldBy | None = None,
-    usual: str | None = None,
-    flag: str = "",
     aliases: tuple[str, ...] = (),
-    title: str = "",
+    **names: str,
 ) -> Any:
-    """A field of the options of a run.
-
-    usual: the default in words, where the value does not say it; empty: nothing to say.
-    flag: its name where options are flat, such as on the command line; without it, the field's.
-    title: what a reader of a report sees it called, where that is not the flag.
-    """
-    usual = usual if usual is not None else "" if default is None else str(default)
-    said = {"help": help, "decides": decides, "told_by": told_by, "usual": usual}
-    return field(
-        default=default, metadata={**said, "flag": flag, "aliases": aliases, "title": title}
-    )
+    """A field of the options of a run, with what else `Option` knows of it by name."""
+    said = {"help": help, "decides": decides, "told_by": told_by, "aliases": aliases}
+    return field(default=default, metadata={**said, **names})
 
 
 @dataclass(frozen=True)
@@ -64,36 +54,30 @@ class DataOptions:
         "glyphs-c, the embedded benchmark; cifar10-c, cifar100-c, imagenet-c; a folder in one of "
         "their layouts; a clean set, which is corrupted as it is read (an .npz file, a folder of "
         "classes).",
-        decides="images",
+        "images",
         flag="data",
     )
     root: str | None = option(
-        None,
-        "Where sets lie.",
-        decides="nothing",
-        usual="$HOLDFAST_DATA, else the folder data",
+        None, "Where sets lie.", "nothing", usual="$HOLDFAST_DATA, else the folder data"
     )
-    severity: int = option(SEVERITY, "Of corruptions, 1 to 5.", decides="images")
+    severity: int = option(SEVERITY, "Of corruptions, 1 to 5.", "images")
     images: str | None = option(
         None,
         "A file that names some of a folder's images, one class/file a line.",
-        decides="images",
+        "images",
         title="list of images",
     )
     classes: str | None = option(
         None,
         "A file that names the classes in order, one a line.",
-        decides="images",
+        "images",
         title="list of classes",
     )
     frost: str | None = option(
-        None, "Folder with the original frost textures.", decides="images", title="frost textures"
+        None, "Folder with the original frost textures.", "images", title="frost textures"
     )
     size: int | None = option(
-        None,
-        "Side that images of folders are resized and cropped to.",
-        decides="images",
-        usual="224",
+        None, "Side that images of folders are resized and cropped to.", "images", usual="224"
     )
 
 
@@ -105,7 +89,7 @@ class ModelOptions:
         None,
         "glyphs; NAME:WEIGHTS with a network of ours, such as resnet20:weights.safetensors; "
         "torchvision:NAME; timm:NAME; package.module:factory.",
-        decides="images",
+        "images",
         usual="what comes with the data",
         flag="model",
     )
@@ -113,30 +97,25 @@ class ModelOptions:
         None,
         "Of the input normalisation that the model's weights were trained with, as in "
         "0.485,0.456,0.406.",
-        decides="images",
-        told_by="model",
+        "images",
+        "model",
         usual="that of the network's public weights",
     )
-    std: str | None = option(
-        None,
-        "The same, of the standard deviation.",
-        decides="images",
-        told_by="model",
-    )
+    std: str | None = option(None, "The same, of the standard deviation.", "images", "model")
     head: str | None = option(
         None,
         "Name of the model's layer that maps features to logits.",
-        decides="images",
+        "images",
         usual="the last linear one",
     )
     source: str | None = option(
         None,
         "Training images of the model (a clean set), or a saved Source; where a method needs it.",
-        decides="method",
+        "method",
         usual="what belongs to the data",
     )
     precision: Precision | None = option(
-        None, "Of forward passes, by autocast.", decides="method", usual="the model's own"
+        None, "Of forward passes, by autocast.", "method", usual="the model's own"
     )
 
 
@@ -149,16 +128,16 @@ class StreamOptions:
         "continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), single, paced, "
         "labelshift, noisy, endless: the kind of drift, with its settings; `holdfast streams` and "
         "`holdfast card STREAM` show them.",
-        decides="images",
-        told_by="stream",
+        "images",
+        "stream",
         flag="stream",
     )
     domains: str | None = option(
         None,
         "Which domains come, in this order, as in fog,snow; clean images only where original is "
         "among them.",
-        decides="images",
-        told_by="stream",
+        "images",
+        "stream",
         usual="the stream's own",
     )
     limit: int | None = option(
@@ -166,28 +145,23 @@ class StreamOptions:
         "Most images of each domain, evenly picked. In gradual, at each severity; in recurring, "
         "at each visit; in noisy, and as many intruders; in endless, times the number of "
         "corruptions, for the whole stream.",
-        decides="images",
-        told_by="stream",
+        "images",
+        "stream",
         usual="all",
     )
     batch: int | None = option(
-        None,
-        "Images in a batch.",
-        decides="images",
-        told_by="stream",
-        usual="the stream's 64",
-        aliases=("--batch-size",),
+        None, "Images in a batch.", "images", "stream", ("--batch-size",), usual="the stream's 64"
     )
     window: int | None = option(
         None,
         "Have methods see the latest so many images at once, where batches are small.",
-        decides="method",
+        "method",
         usual="64 where batches are single images, else none",
     )
     intruders: str | None = option(
         None,
         "A clean set of images that belong to no class, for the stream noisy(kind=other).",
-        decides="images",
+        "images",
     )
 
 
@@ -196,15 +170,10 @@ class MachineOptions:
     """What computes."""
 
     device: str = option(
-        "cpu",
-        "As torch names it.",
-        decides="rounding",
-        usual="cuda where there is one, else cpu",
+        "cpu", "As torch names it.", "rounding", usual="cuda where there is one, else cpu"
     )
-    threads: int = option(1, "Of the processor.", decides="rounding", usual="one for each core")
-    workers: int = option(
-        0, "Processes that read images ahead.", decides="nothing", usual="0, none"
-    )
+    threads: int = option(1, "Of the processor.", "rounding", usual="one for each core")
+    workers: int = option(0, "Processes that read images ahead.", "nothing", usual="0, none")
 
 
 @dataclass(frozen=True)
@@ -220,19 +189,19 @@ class RunOptions:
     preset: str | None = option(
         None,
         "cifar100-c or imagenet-c: a paper's settings to the letter.",
-        decides="method",
-        told_by="method",
+        "method",
+        "method",
         usual="settings for a model of your own",
     )
     seed: int = option(
         0,
         "The first seed: of the order of images, and of the method's own randomness.",
-        decides="repetition",
+        "repetition",
     )
     analysis: bool = option(
         False,
         "Also the paper's distances between features of classes; one more forward a batch.",
-        decides="repetition",
+        "repetition",
         usual="no",
     )
     tags: tuple[str, ...] = ()
@@ -252,18 +221,23 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option, and where its value stands in a run's options."""
+    """What is known of an option, and where its value stands in a run's options.
 
-    flag: str
-    hint: Any
-    default: Any
+    flag: its name where options are flat, such as on the command line; without it, the field's.
+    usual: the default in words; without it, the value where there is one.
+    title: what a reader of a report sees it called; without it, the flag.
+    """
+
     group: str
     field: str
+    hint: Any
+    default: Any
     help: str
-    usual: str
     decides: Decides
     told_by: ToldBy | None
     aliases: tuple[str, ...]
+    flag: str
+    usual: str
     title: str
 
     def value_in(self, run: RunOptions) -> Any:
@@ -278,13 +252,10 @@ def _options(cls: type, group: str = "") -> dict[str, Option]:
         if is_dataclass(hints[one.name]):
             found |= _options(hints[one.name], one.name)
         elif one.metadata:
-            told = dict(one.metadata)
-            told["flag"] = told["flag"] or one.name
-            told["title"] = told["title"] or told["flag"]
-            made = Option(
-                hint=hints[one.name], default=one.default, group=group, field=one.name, **told
-            )
-            found[made.flag] = made
+            flag = one.metadata.get("flag", one.name)
+            usual = "" if one.default is None else str(one.default)
+            said = {"flag": flag, "title": flag, "usual": usual, **one.metadata}
+            found[flag] = Option(group, one.name, hints[one.name], one.default, **said)
     return found
 
 
@@ -293,18 +264,16 @@ OPTIONS = _options(RunOptions)
 
 def nested(flags: Mapping[str, object]) -> dict[str, Any]:
     """Options by flag as the arguments of `RunOptions`."""
-    given: dict[str, Any] = {}
-    groups: dict[str, dict[str, object]] = {}
+    groups: dict[str, dict[str, Any]] = defaultdict(dict)
     for flag, value in flags.items():
         if flag not in OPTIONS:
             raise ValueError(
                 f"A run has no option {flag!r}.{nearest(flag, OPTIONS)} Options: "
                 f"{listed(OPTIONS, 99)}."
             )
-        found = OPTIONS[flag]
-        (groups.setdefault(found.group, {}) if found.group else given)[found.field] = value
+        groups[OPTIONS[flag].group][OPTIONS[flag].field] = value
     kinds = get_type_hints(RunOptions)
-    return given | {group: kinds[group](**values) for group, values in groups.items()}
+    return groups.pop("", {}) | {group: kinds[group](**values) for group, values in groups.items()}
 
 
 # Of a run's flat options: what has to be the same for runs to be compared, the stream aside, which

@@ -73,11 +73,7 @@ class Run(RunOptions):
 
     def _check_stream(self) -> None:
         """What the stream would pass over in silence."""
-        stream, severity, intruders = (
-            self.resolved_stream,
-            self.data.severity,
-            self.stream.intruders,
-        )
+        stream, intruders = self.resolved_stream, self.stream.intruders
         if intruders is not None and getattr(stream, "kind", None) != "other":
             written = parse(self.stream.spec)
             wanted = replace(written if isinstance(written, Noisy) else Noisy(), kind="other")
@@ -85,9 +81,9 @@ class Run(RunOptions):
                 f"--intruders {intruders} would not be shown, since the stream is {stream}: "
                 f"write --stream '{wanted}', or leave out --intruders."
             )
-        if stream.own_severities and severity != SEVERITY:
+        if stream.own_severities and self.data.severity != SEVERITY:
             raise ValueError(
-                f"--severity {severity} would not be used, since {stream.name} has "
+                f"--severity {self.data.severity} would not be used, since {stream.name} has "
                 "severities of its own: leave it out; `holdfast card "
                 f"{stream.name}` shows the stream's settings."
             )
@@ -138,8 +134,7 @@ class Run(RunOptions):
     def fingerprint(self, hashes: dict[str, str | None]) -> str:
         """A hash of all that decides the run's numbers; `hashes` are those of the model's weights,
         of the data and of the source, which count in place of their names."""
-        text = json.dumps({**self.fingerprint_fields(), **hashes}, sort_keys=True)
-        return text_hash(text)
+        return text_hash(json.dumps({**self.fingerprint_fields(), **hashes}, sort_keys=True))
 
     def folder(self, out: Path, fingerprint: str) -> Path:
         """The run's folder, whatever spelling of its method it was made under; else a new one,

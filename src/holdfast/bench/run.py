@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 import holdfast
-from holdfast.bench.describe import describe
+from holdfast.bench.manifest import describe
 from holdfast.bench.materials import Materials
 from holdfast.bench.metrics.analysis import Geometry
 from holdfast.bench.metrics.memory import PeakMemory
 from holdfast.bench.metrics.recorder import Recorder
-from holdfast.bench.metrics.seen import Seen
+from holdfast.bench.metrics.seen import MIXED, Seen
+from holdfast.bench.metrics.tally import mean
 from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Batch
@@ -33,25 +36,26 @@ SNAPSHOT_SECONDS = 60.0
 ROWS_SECONDS = 5.0
 
 
-class Watcher(Protocol):
-    """Who looks on while runs go on."""
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is, and which process does it."""
 
-    def begins(self, run: Run, recorder: Recorder, batches: int) -> None:
-        """A run, with what was recorded of it before, and how many batches it has in all."""
+    done: int
+    batches: int
+    domain: str
+    """Of the latest batch."""
+    scores: Mapping[str, float]
+    """Accuracy so far by domain, in %."""
+    pid: int = field(default_factory=os.getpid)
 
-    def sees(self, seen: Seen) -> None: ...
+    @property
+    def accuracy(self) -> float:
+        """Mean over domains."""
+        return mean(self.scores.values())
 
-    def ends(self, folder: RunFolder, recorder: Recorder) -> None: ...
 
-
-class Nobody:
-    """A watcher that does not watch."""
-
-    def begins(self, run: Run, recorder: Recorder, batches: int) -> None: ...
-
-    def sees(self, seen: Seen) -> None: ...
-
-    def ends(self, folder: RunFolder, recorder: Recorder) -> None: ...
+def ignore(*news: object) -> None:
+    """Hear, and do nothing."""
 
 
 def perform(
@@ -61,20 +65,24 @@ def perform(
     *,
     resume: bool = False,
     again: bool = False,
-    watcher: Watcher | None = None,
+    tell: Callable[[Progress], None] = ignore,
     every: float = SNAPSHOT_SECONDS,
 ) -> RunFolder:
     """Do a run, or go on with it, or take it as it is if it is finished.
 
     again: do it anew whatever there is, which is replaced once the new one is finished.
+    tell: hears how far it is, once at the start and after each batch.
     """
-    watcher = Nobody() if watcher is None else watcher
     hashes = materials.hashes(run)
     place = RunFolder(run.folder(out, run.fingerprint(hashes)))
     anew = again and place.exists and not (resume and not place.finished)
     folder = place.beside if anew else place
     recorder = Recorder(materials.classes(run))
-    flow = materials.flow(run)
+    batches = len(materials.flow(run))
+
+    def report(domain: str) -> None:
+        tell(Progress(recorder.batches, batches, domain, recorder.scores))
+
     with folder.held(), threads(run.machine.threads):
         if anew and not resume:
             folder.discard()
@@ -87,13 +95,11 @@ def perform(
             folder.tag(run.tags)
         if folder.finished:
             folder.clear()
-            _recall(folder, recorder)
-            watcher.begins(run, recorder, len(flow))
+            _recall(folder, recorder, report)
         else:
-            _go_on(run, materials, folder, recorder, watcher, every)
+            _go_on(run, materials, folder, recorder, report, every)
     if anew:
         folder.replace(place)
-    watcher.ends(place, recorder)
     return place
 
 
@@ -102,10 +108,9 @@ def _go_on(
     materials: Materials,
     folder: RunFolder,
     recorder: Recorder,
-    watcher: Watcher,
+    report: Callable[[str], None],
     every: float,
 ) -> None:
-    flow = materials.flow(run)
     done, snapshot = folder.resume()
     adapter = _prepare(run, materials, snapshot)
     if not folder.exists:  # what does not fit together leaves no folder
@@ -117,9 +122,8 @@ def _go_on(
         geometry = Geometry(source.prototypes, source.counts)
         if snapshot is not None:
             geometry.load(snapshot / "analysis.safetensors")
-    _recall(folder, recorder)
+    _recall(folder, recorder, report)
     memory = PeakMemory(torch.device(run.machine.device))
-    watcher.begins(run, recorder, len(flow))
 
     def save(place: Path) -> None:
         adapter.save(place / "adapter.safetensors")
@@ -131,11 +135,11 @@ def _go_on(
     told = False
     with stoppable() as stop, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
-        for batch in flow.batches(done, workers=run.machine.workers):
+        for batch in materials.flow(run).batches(done, workers=run.machine.workers):
             seen = show(adapter, batch, memory.read, geometry)
             rows.append(seen.row())
             recorder.update(seen)
-            watcher.sees(seen)
+            report(seen.domain or MIXED)
             if adapter.last.hardly_acts and not told:
                 told = True
                 print(f"note: {adapter.inactivity()}", file=sys.stderr, flush=True)
@@ -151,7 +155,7 @@ def _go_on(
     folder.finish(rows, recorder.summary(), None if geometry is None else geometry.rows())
 
 
-def _recall(folder: RunFolder, recorder: Recorder) -> None:
+def _recall(folder: RunFolder, recorder: Recorder, report: Callable[[str], None]) -> None:
     """Record again what is written down of a run."""
     try:
         for seen in folder.seen():
@@ -162,6 +166,7 @@ def _recall(folder: RunFolder, recorder: Recorder) -> None:
             f"{folder.path} is damaged ({first_line(error)}): pass --again to have it run anew, or "
             "--out for another folder."
         ) from error
+    report(next(reversed(recorder.domains), ""))
 
 
 def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:

@@ -20,7 +20,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ import polars as pl
 from filelock import FileLock, Timeout
 from msgspec.structs import replace
 
-from holdfast.bench.manifest import Manifest, Metrics, read_manifest, write_manifest
+from holdfast.bench.manifest import Manifest, Metrics, now, read_manifest, write_manifest
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.seen import SCHEMA, Seen
 from holdfast.util import files
@@ -67,9 +66,8 @@ class RunFolder:
     @property
     def rows(self) -> pl.DataFrame:
         """One a batch; of a run that goes on, those that are written down."""
-        whole = self.path / "rows.parquet"
         if self.finished:
-            return pl.read_parquet(whole)
+            return pl.read_parquet(self.path / "rows.parquet")
         parts = [pl.scan_parquet(part) for part in self._parts()]
         return join(parts).collect() if parts else pl.DataFrame(schema=SCHEMA)
 
@@ -147,9 +145,7 @@ class RunFolder:
         for part in self._parts():
             if int(part.stem.removeprefix("rows-")) >= done:
                 part.unlink()
-        for other in self.path.glob("snapshot-*"):
-            if other != snapshot:
-                shutil.rmtree(other)
+        self._drop_snapshots(but=snapshot)
         for rest in self.path.glob(".*.part"):
             rest.unlink()
         return done, snapshot if done else None
@@ -170,9 +166,7 @@ class RunFolder:
         save(folder)
         progress = json.dumps({"batches": done})
         files.write_whole(self.path / "progress.json", lambda part: part.write_text(progress))
-        for other in self.path.glob("snapshot-*"):
-            if other != folder:
-                shutil.rmtree(other)
+        self._drop_snapshots(but=folder)
 
     def finish(
         self,
@@ -196,10 +190,14 @@ class RunFolder:
         """Take away what only a run that goes on needs."""
         for part in self._parts():
             part.unlink()
-        for snapshot in self.path.glob("snapshot-*"):
-            shutil.rmtree(snapshot)
+        self._drop_snapshots()
         for name in ("progress.json", "lock"):
             (self.path / name).unlink(missing_ok=True)
+
+    def _drop_snapshots(self, but: Path | None = None) -> None:
+        for snapshot in self.path.glob("snapshot-*"):
+            if snapshot != but:
+                shutil.rmtree(snapshot)
 
 
 def frame(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
@@ -219,7 +217,3 @@ def join(parts: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     return pl.concat([pl.LazyFrame(schema=SCHEMA), *parts], how="diagonal").select(
         *SCHEMA, *sorted(names - set(SCHEMA))
     )
-
-
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

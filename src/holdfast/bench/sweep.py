@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from types import NoneType
@@ -28,13 +27,6 @@ else:
 
 # Of the learning rate that a method has by default.
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
-
-# Keys of a sweep as a whole, which are no part of a run, and the least they may be.
-WHOLE: dict[str, tuple[type, float | None]] = {
-    "out": (str, None),
-    "jobs": (int, 1),
-    "snapshot": (float, 0),
-}
 
 # Keys whose value is a number for each channel.
 CHANNELS = ("mean", "std")
@@ -63,8 +55,7 @@ def read_sweep(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as TOML: {error}") from None
     for key in WHOLE.keys() & found.keys():
-        kind, least = WHOLE[key]
-        found[key] = Setting("sweep", key, kind, (), "", "", least, None).check(found[key])
+        found[key] = WHOLE[key].check(found[key])
     return found
 
 
@@ -111,33 +102,40 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
     return {k: v for name, each in table.items() for k, v in _flat(each, f"{dot}{name}").items()}
 
 
-@cache
-def _keys() -> dict[str, Setting]:
-    """What each key admits; with the default `none` it may be left open."""
-    hints = {"method": str, **{flag: one.hint for flag, one in OPTIONS.items()}}
-    hints |= {"seeds": int, "order": str, "orders": int, "lr": bool}
-    found = {}
-    for name, hint in hints.items():
-        kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
-        choices, least = get_args(kind), {"seeds": 1, "orders": 0}.get(name)
-        default = "none" if kind is not hint else ""
-        kind = str if choices else kind
-        found[name] = Setting("sweep", name, kind, choices, default, "", least, None)
-    return found
+def _key(name: str, hint: Any, least: float | None = None) -> Setting:
+    """What a key admits; with the default `none` it may be left open."""
+    kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
+    choices, default = get_args(kind), "none" if kind is not hint else ""
+    return Setting("sweep", name, str if choices else kind, choices, default, "", least, None)
+
+
+KEYS = {
+    "method": _key("method", str),
+    **{flag: _key(flag, one.hint) for flag, one in OPTIONS.items()},
+    "seeds": _key("seeds", int, 1),
+    "order": _key("order", str),
+    "orders": _key("orders", int, 0),
+    "lr": _key("lr", bool),
+}
+# Of a sweep as a whole, and no part of a run.
+WHOLE = {
+    "out": _key("out", str),
+    "jobs": _key("jobs", int, 1),
+    "snapshot": _key("snapshot", float, 0),
+}
 
 
 def _read(key: str, given: Any) -> list[Any]:
     """The values of a key, in its own type."""
     if key in WHOLE:
         raise ValueError(f"{key} is one for the whole sweep: it cannot stand in a grid.")
-    if key not in _keys():
-        valid = [*_keys(), *WHOLE, "grid"]
+    if key not in KEYS:
+        valid = [*KEYS, *WHOLE, "grid"]
         raise ValueError(
             f"A sweep has no key {key!r}.{nearest(key, valid)} Keys: {listed(valid, 99)}."
         )
-    setting = _keys()[key]
-    if key in CHANNELS:
-        given = _as_texts(given)
+    setting = KEYS[key]
+    given = _as_texts(given) if key in CHANNELS else given
     found = [None if str(one).lower() == "none" else _value(setting, one) for one in _many(given)]
     if None in found and setting.default != "none":
         raise ValueError(f"sweep: {key} takes {setting.admits()}, not none.")

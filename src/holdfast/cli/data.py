@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import tyro
 
@@ -113,11 +113,7 @@ class Make:
 class Data:
     """Sets of images: what there is, how to get it, and corrupted copies of your own."""
 
-    task: (
-        Annotated[List, tyro.conf.subcommand("list")]
-        | Annotated[Get, tyro.conf.subcommand("get")]
-        | Annotated[Make, tyro.conf.subcommand("make")]
-    )
+    task: List | Get | Make
 
     def run(self) -> None:
         self.task.run()

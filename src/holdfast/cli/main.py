@@ -7,12 +7,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
 import holdfast
 from holdfast.cli.data import Data
+from holdfast.cli.options import Specs
 from holdfast.cli.paper import Paper
 from holdfast.cli.report import Report
 from holdfast.cli.run import Run
@@ -50,9 +50,7 @@ class Doctor:
     """Name of the layer that maps features to logits. Default: the last linear layer."""
     batch_size: int = 64
     """Batch size of the stream to come."""
-    method: Annotated[
-        tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(aliases=["-m"])
-    ] = ()
+    method: Specs = ()
     """Only these methods, as `run` takes them; once for each. Default: all that have a name."""
 
     def run(self) -> None:
@@ -115,17 +113,7 @@ class Card:
         show(find_card(self.name, self.preset))
 
 
-Command = (
-    Annotated[Run, tyro.conf.subcommand("run")]
-    | Annotated[Paper, tyro.conf.subcommand("paper")]
-    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Doctor, tyro.conf.subcommand("doctor")]
-    | Annotated[Methods, tyro.conf.subcommand("methods")]
-    | Annotated[Streams, tyro.conf.subcommand("streams")]
-    | Annotated[Card, tyro.conf.subcommand("card")]
-    | Annotated[Data, tyro.conf.subcommand("data")]
-)
+Command = Run | Paper | Sweep | Report | Doctor | Methods | Streams | Card | Data
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

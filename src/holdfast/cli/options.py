@@ -17,6 +17,7 @@ from holdfast.bench.given import RUNS, GivenOptions
 from holdfast.bench.options import OPTIONS
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
+Specs = Annotated[Many, tyro.conf.arg(aliases=["-m"])]
 
 Argument = tuple[str, Any, Any]
 
@@ -26,18 +27,15 @@ def _argument(
 ) -> Argument:
     """A field with its type and its value where it is not given; `usual`: what it then is."""
     kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
-    simple = kind in (str, int, float, Path)
     told = tyro.conf.arg(
         help=help,
         help_behavior_hint=f"(default: {usual})" if usual else "",
         aliases=aliases,
-        metavar=kind.__name__.upper() if simple else None,
+        metavar=kind.__name__.upper() if kind in (str, int, float, Path) else None,
     )
-    return (
-        (name, Annotated[bool, told], False)
-        if kind is bool
-        else (name, Annotated[hint | None, told], None)
-    )
+    if kind is bool:
+        return name, Annotated[bool, told], False
+    return name, Annotated[hint | None, told], None
 
 
 def _class(*, without: tuple[str, ...] = (), several: tuple[str, ...] = ()) -> type[GivenOptions]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import tyro
 
-from holdfast.cli.options import Many, PaperSetup
-from holdfast.cli.run import conclude, finished, perform_watched
+from holdfast.cli.options import PaperSetup, Specs
+from holdfast.cli.run import conclude, finished, perform_watched, show_blocks
 from holdfast.util.terminal import columns, show
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Paper:
     id: tyro.conf.Positional[str]
     """An experiment, such as table-imagenet; or list, which shows them all."""
     setup: PaperSetup = PaperSetup()
-    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    method: Specs = ()
     """Only these of its methods; once for each. Default: all."""
     preset: str | None = None
     """cifar100-c or imagenet-c. Default: that of the data, else that of the experiment."""
@@ -39,8 +39,6 @@ class Paper:
         from holdfast.paper.answer import chosen, evaluate, plans
         from holdfast.paper.document import document
         from holdfast.paper.experiments import find_experiment
-        from holdfast.results.writers.markdown import write_markdown
-        from holdfast.results.writers.terminal import Page
 
         if self.id == "list":
             show(list_table())
@@ -58,11 +56,8 @@ class Paper:
         for (line, _), outcome in zip(planned, outcomes, strict=True):
             if outcome.folder is not None:
                 found.setdefault(line, []).append(outcome.folder)
-        blocks = document(evaluate(experiment, found))
-        show(Page(blocks))
-        if self.markdown is not None:
-            write_markdown(self.markdown, blocks)
-        conclude(outcomes, setup)
+        show_blocks(document(evaluate(experiment, found)), self.markdown)
+        conclude(outcomes, setup.place)
 
 
 def list_table() -> Table:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-
-from holdfast.cli.options import Many, Setup
+from holdfast.cli.options import Setup, Specs
 from holdfast.util.terminal import show
 
 if TYPE_CHECKING:
     from holdfast.bench.many import Outcome
     from holdfast.bench.plan import Run as Plan
     from holdfast.bench.store import RunFolder
+    from holdfast.results.table import Block
 
 METHODS = ("frozen", "bn", "tent", "eata", "debias", "eata+debias")
 
@@ -27,7 +25,7 @@ class Run:
     """Show methods the same stream, and compare them."""
 
     setup: Setup = Setup()
-    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    method: Specs = ()
     """As in eata, eata+debias, or 'tent(lr=0.001)+debias'; one of your own is path/to/file.py:Class
     or package.module:Class. Once for each. Default: frozen, bn, tent, eata, debias,
     eata+debias."""
@@ -38,8 +36,6 @@ class Run:
 
     def run(self) -> None:
         from holdfast.results.documents import run_document
-        from holdfast.results.writers.markdown import write_markdown
-        from holdfast.results.writers.terminal import Page
 
         setup = self.setup.shared_by(self.jobs)
         planned = (
@@ -51,38 +47,31 @@ class Run:
         for run in planned:
             runs.setdefault(run.identity, run)
         outcomes = perform_watched(list(runs.values()), setup, self.jobs)
-        blocks = run_document(finished(outcomes))
-        show(Page(blocks))
-        if self.markdown is not None:
-            write_markdown(self.markdown, blocks)
-        conclude(outcomes, setup)
+        show_blocks(run_document(finished(outcomes)), self.markdown)
+        conclude(outcomes, setup.place)
 
 
 def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
-    from holdfast.bench.display.board import Board
-    from holdfast.bench.display.preview import announce, preview
-    from holdfast.bench.display.roster import Roster
+    from holdfast.bench.display import Board, Roster
     from holdfast.bench.many import perform_all
     from holdfast.bench.materials import Materials
+    from holdfast.bench.preview import announce, preview
 
     tell_of_other_code(runs, setup.place)
     materials = Materials(setup.place / "cache")
     announce(preview(runs, materials))
-    do = partial(
-        perform_all,
-        runs,
-        setup.place,
-        resume=setup.resume,
-        again=setup.again,
-        every=setup.every,
-        materials=materials,
-    )
-    if jobs > 1:
-        with Roster(runs) as roster:
-            return do(jobs=jobs, tell=roster)
-    with Board(runs) as board:
-        return do(watcher=board)
+    with Roster(runs) if jobs > 1 else Board(runs) as display:
+        return perform_all(
+            runs,
+            setup.place,
+            resume=setup.resume,
+            again=setup.again,
+            every=setup.every,
+            jobs=jobs,
+            tell=display,
+            materials=materials,
+        )
 
 
 def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
@@ -109,14 +98,24 @@ def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
     return folders
 
 
-def conclude(outcomes: Sequence[Outcome], setup: Setup) -> None:
+def show_blocks(blocks: Sequence[Block], markdown: Path | None = None) -> None:
+    """What is found, on the terminal, and in a file as well."""
+    from holdfast.results.writers.markdown import write_markdown
+    from holdfast.results.writers.terminal import Page
+
+    show(Page(blocks))
+    if markdown is not None:
+        write_markdown(markdown, blocks)
+
+
+def conclude(outcomes: Sequence[Outcome], out: Path) -> None:
     """Say what failed, and where the runs are."""
-    from holdfast.bench.display.roster import labels
+    from holdfast.bench.names import labels
 
     names = labels([one.run for one in outcomes])
     failed = [(name, one) for name, one in zip(names, outcomes, strict=True) if one.error]
     for name, one in failed:
         print(f"Failed: {name}: {one.error}")
-    print(f"Runs: {setup.place}")
+    print(f"Runs: {out}")
     if failed:
         raise SystemExit(1)

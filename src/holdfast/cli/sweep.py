@@ -7,14 +7,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from holdfast.bench.given import RUNS
-from holdfast.cli.options import Many, SweepSetup
-from holdfast.cli.run import METHODS, tell_of_other_code
-from holdfast.util.terminal import show
+from holdfast.bench.given import RUNS, seconds_between_snapshots, share_of_cores
+from holdfast.cli.options import Many, Specs, SweepSetup
+from holdfast.cli.run import METHODS, conclude, show_blocks, tell_of_other_code
 
 if TYPE_CHECKING:
     from holdfast.bench.many import Outcome
@@ -33,7 +32,7 @@ class Sweep:
     orders, lr and a table grid. Any value may be a list, but for those of out, jobs and snapshot.
     What is given on the command line replaces what the file says."""
     setup: SweepSetup = SweepSetup()
-    method: Annotated[Many, tyro.conf.arg(aliases=["-m"])] = ()
+    method: Specs = ()
     """As in eata, eata+debias, or path/to/file.py:Class for one of your own; once for each."""
     grid: Many = ()
     """Values of a method's setting, as in debias.alpha=0.9,0.99, or of an option, as in
@@ -55,45 +54,35 @@ class Sweep:
     """List the runs and say how long their streams are, and do none."""
 
     def run(self) -> None:
-        from holdfast.bench.display.preview import announce, preview, preview_streams
-        from holdfast.bench.display.roster import labels
         from holdfast.bench.materials import Materials
+        from holdfast.bench.names import labels
+        from holdfast.bench.preview import announce, preview, preview_streams
         from holdfast.bench.sweep import expand
         from holdfast.results.documents import sweep_document
-        from holdfast.results.writers.terminal import Page
 
         given = self.given()
         points = expand(given)
         runs = [point.run for point in points]
-        names = labels(runs)
         print(f"{len(runs)} runs", flush=True)
         out = Path(given.get("out", RUNS))
         materials = Materials(out / "cache")
         if self.dry_run:
-            print("\n".join(names), flush=True)
+            print("\n".join(labels(runs)), flush=True)
             announce(preview_streams(runs, materials, errors=True))
             return
         announce(preview(runs, materials))
-        setup = self.setup.but(out=out, snapshot=given.get("snapshot"))
-        outcomes = self.perform(runs, setup, given)
-        show(Page(sweep_document(points, [outcome.folder for outcome in outcomes])))
-        failed = [(name, one.error) for name, one in zip(names, outcomes, strict=True) if one.error]
-        for name, error in failed:
-            print(f"Failed: {name}: {error}")
-        print(f"Runs: {out}")
-        if failed:
-            raise SystemExit(1)
+        outcomes = self.perform(runs, out, given)
+        show_blocks(sweep_document(points, [outcome.folder for outcome in outcomes]))
+        conclude(outcomes, out)
 
-    def perform(
-        self, runs: Sequence[Run], setup: SweepSetup, given: Mapping[str, Any]
-    ) -> list[Outcome]:
-        from holdfast.bench.display.roster import Roster
+    def perform(self, runs: Sequence[Run], out: Path, given: Mapping[str, Any]) -> list[Outcome]:
+        from holdfast.bench.display import Roster
         from holdfast.bench.many import perform_all
         from holdfast.bench.on_ray import perform_on_ray
 
-        out = setup.place
         tell_of_other_code(runs, out)
-        how: dict[str, Any] = {"again": setup.again, "every": setup.every}
+        again, every = self.setup.again, seconds_between_snapshots(given.get("snapshot"))
+        how: dict[str, Any] = {"again": again, "every": every}
         with Roster(runs) as roster:
             try:
                 if self.engine == "ray":
@@ -104,7 +93,7 @@ class Sweep:
                 return perform_all(runs, out, jobs=at_a_time(given), tell=roster, **how)
             except KeyboardInterrupt:
                 count = f"{roster.finished} of {len(runs)} runs are finished"
-                more = ", and to run those anew as well" if setup.again else ""
+                more = ", and to run those anew as well" if again else ""
                 print(f"holdfast: {count}. Repeat the command to go on{more}.", file=sys.stderr)
                 raise
 
@@ -126,7 +115,7 @@ class Sweep:
         given = {"device": "cuda" if torch.cuda.is_available() else "cpu", **written, **told}
         learning = [name for name, one in methods().items() if one.learns]
         given.setdefault("method", learning if given.get("lr") else METHODS)
-        given.setdefault("threads", self.setup.shared_by(at_a_time(given)).given["threads"])
+        given.setdefault("threads", share_of_cores(at_a_time(given)))
         return {**given, "grid": {**written.get("grid", {}), **read_grid(self.grid)}}
 
 

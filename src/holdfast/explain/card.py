@@ -49,16 +49,16 @@ class Part:
     settings: tuple[Entry, ...]
 
     def __rich__(self) -> Group:
-        table = columns("setting", "value", "from", "meaning", "takes")
-        for entry in self.settings:
-            cells = (entry.name, write(entry.value), entry.origin, entry.meaning, entry.takes)
-            table.add_row(*map(Text, cells))
-        equation = [Padding(Text(self.equation), (0, 0, 0, 4))] if self.equation else []
+        rows = [
+            (entry.name, write(entry.value), entry.origin, entry.meaning, entry.takes)
+            for entry in self.settings
+        ]
+        table = columns("setting", "value", "from", "meaning", "takes", rows=rows)
         return Group(
             Text.assemble("\n", (self.name, "bold"), f", {self.role}"),
             Text(self.sentence),
-            *equation,
-            *([table] if self.settings else []),
+            *([Padding(Text(self.equation), (0, 0, 0, 4))] if self.equation else []),
+            *([table] if rows else []),
             facts({"paper": self.paper, "note": self.note}),
         )
 
@@ -177,18 +177,11 @@ def _range(fewest_and_most: tuple[int, int]) -> str:
 
 def methods_table() -> Table:
     """One row a method, from its card."""
-    headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
-    table = columns(*headings)
+    rows = []
     for name, method in methods().items():
         traits = card(name)
-        cells = (
-            name,
-            method.kind(),
-            traits.trains,
-            ", ".join(traits.needs) or "nothing",
-            traits.forwards,
-            traits.backwards,
-            traits.parts[0].sentence,
-        )
-        table.add_row(*map(Text, cells))
-    return table
+        needs, costs = ", ".join(traits.needs) or "nothing", (traits.forwards, traits.backwards)
+        sentence = traits.parts[0].sentence
+        rows.append((name, method.kind(), traits.trains, needs, *costs, sentence))
+    headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
+    return columns(*headings, rows=rows)

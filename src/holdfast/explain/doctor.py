@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,10 @@ from holdfast.engine.checks import check_images
 from holdfast.engine.heads import find_head, layers_that_give_logits
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.step import Step
-from holdfast.explain.accuracy import Labelled, spread
-from holdfast.explain.candidates import find_wrappers
-from holdfast.explain.finding import Finding
+from holdfast.explain import Finding
 from holdfast.explain.fit import Fit, try_method
 from holdfast.explain.inputs import check_inputs, describe
+from holdfast.explain.normalisations import Labelled, find_wrappers, spread
 from holdfast.models.normalization import Normalized
 from holdfast.parts.select import norm_layers
 from holdfast.recipes.compose import brief, compose
@@ -175,7 +174,7 @@ def doctor(
         runs = sample is None or works("", network, network.prepare(sample))
         hint = "" if sample is None or not runs else _suggest_head(network, sample)
         headed = works(hint, lambda: network.head)
-        findings += _check_cpu(network) + _check_weights(network) + _check_source(source)
+        findings += _check_setup(network, source)
         if runs:
             findings += check_inputs(network, sample, labelled)
         if runs and sample is not None:
@@ -238,58 +237,43 @@ def _suggest_head(network: Network, images: Tensor) -> str:
     return f"Here that is {name!r}, a {type(layers[name]).__name__}: pass head={name!r}."
 
 
-def _check_outputs(logits: Tensor) -> list[Finding]:
+def _check_outputs(logits: Tensor) -> Iterator[Finding]:
     if logits.shape[1] == 1:
-        return [
-            Finding(
-                "problem",
-                "The model gives one logit, whose softmax is 1 whatever the image: to holdfast "
-                "that is one class, not two. Return two: "
-                "torch.cat([torch.zeros_like(logit), logit], 1).",
-            )
-        ]
-    if float(logits.min()) < 0 or float(logits.max()) > 1:
-        return []
-    return [
-        Finding(
+        yield Finding(
+            "problem",
+            "The model gives one logit, whose softmax is 1 whatever the image: to holdfast that is "
+            "one class, not two. Return two: torch.cat([torch.zeros_like(logit), logit], 1).",
+        )
+    elif not (float(logits.min()) < 0 or float(logits.max()) > 1):
+        yield Finding(
             "note",
             "All outputs lie in [0, 1]: are they sigmoids or similarities? Methods take them for "
             "logits, whose softmax is then close to even: return logits instead.",
         )
-    ]
 
 
-def _check_source(source: Source | None) -> list[Finding]:
-    """Whether its labels are those of the model."""
-    if source is None or source.accuracy is None:
-        return []
-    mistake = source.find_label_mistake()
-    if mistake is not None:
-        return [Finding("problem", f"The source's labels: {mistake}")]
-    said = f"The model takes {source.accuracy:.1%} of the source's images for what they are."
-    return [Finding("good", said)]
-
-
-def _check_cpu(network: Network) -> list[Finding]:
+def _check_setup(network: Network, source: Source | None) -> Iterator[Finding]:
+    """The CPU, the weights, and whether the source's labels are those of the model."""
     missing = untuned() if network.device.type == "cpu" else []
-    if not missing:
-        return []
-    advice = "call holdfast.tune_cpu() before torch is imported"
-    return [Finding("note", f"Slower than need be on this CPU: {' and '.join(missing)}: {advice}.")]
-
-
-def _check_weights(network: Network) -> list[Finding]:
+    if missing:
+        advice = "call holdfast.tune_cpu() before torch is imported"
+        text = f"Slower than need be on this CPU: {' and '.join(missing)}: {advice}."
+        yield Finding("note", text)
     kinds = {p.dtype for p in network.model.parameters() if p.is_floating_point()}
     half = sorted(_name(kind) for kind in kinds if kind.itemsize < 4)
-    if not half:
-        return []
-    return [
-        Finding(
+    if half:
+        yield Finding(
             "note",
             f"Weights are {' and '.join(half)}, in which steps of 1e-4 are lost to rounding: keep "
             'float32 weights, and pass precision="bfloat16" to adapt() for speed.',
         )
-    ]
+    if source is not None and source.accuracy is not None:
+        mistake = source.find_label_mistake()
+        if mistake is not None:
+            yield Finding("problem", f"The source's labels: {mistake}")
+        else:
+            right = f"{source.accuracy:.1%} of the source's images for what they are"
+            yield Finding("good", f"The model takes {right}.")
 
 
 def _name(kind: torch.dtype) -> str:

@@ -14,7 +14,7 @@ from holdfast.engine.heads import find_head
 from holdfast.engine.network import fingerprint
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.options import Options
-from holdfast.explain.finding import Level
+from holdfast.explain import Level
 from holdfast.recipes.compose import Composition
 from holdfast.source.source import Source
 from holdfast.util.words import enumerated
@@ -63,7 +63,15 @@ def try_method(
     """Set the method up on a copy of the model and, if there are images, let it adapt to them."""
     remarks = []
     try:
-        _run(method, model, head, source, images)
+        low, high = (0.0, 1.0) if images is None else (b.item() for b in images.aminmax())
+        options = Options(head=head, input_range=(min(low, 0.0), max(high, 1.0)))
+        adapter = Adapter(model, method, _without_making(source, model, head), options)
+        if images is not None and len(images) > 1:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what they say is in `last`
+                adapter(images[:TRY_ON])
+            if adapter.last.refused is not None:
+                raise ValueError(adapter.last.refused)
     except (ValueError, RuntimeError) as error:  # torch's own are RuntimeErrors
         return Fit(False, (" ".join(str(error).split()),))
     except _Wanted:
@@ -98,37 +106,10 @@ def _by_batch(method: Composition, model: nn.Module) -> bool:
     return method.host.selection().statistics.by_batch and bool(batch_norms(model))
 
 
-def _run(
-    method: Composition,
-    model: nn.Module,
-    head: str | None,
-    source: Source | None,
-    images: Tensor | None,
-) -> None:
-    low, high = (0.0, 1.0) if images is None else (b.item() for b in images.aminmax())
-    options = Options(head=head, input_range=(min(low, 0.0), max(high, 1.0)))
-    adapter = Adapter(model, method, _without_making(source, model, head), options)
-    if images is None or len(images) < 2:
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what they say is in `last`
-        adapter(images[:TRY_ON])
-    if adapter.last.refused is not None:
-        raise ValueError(adapter.last.refused)
-
-
 def _without_making(source: Source | None, model: nn.Module, head: str | None) -> Source:
     if source is None:
         return _KnownSource(fingerprint(model), {}, head=find_head(model, head), loader=())
-    known = _KnownSource(
-        source.model_hash,
-        source.tensors,
-        head=source.head,
-        limit=source.limit,
-        fisher_samples=source.fisher_samples,
-        loader=source.loader,
-        fisher=source.fisher,
-        input_range=source.input_range,
-    )
-    known._spent = list(source._spent)
+    known = _KnownSource(source.model_hash, source.tensors)
+    own = {"tensors": known.tensors, "cache": None, "_spent": list(source._spent)}
+    vars(known).update(vars(source) | own)
     return known

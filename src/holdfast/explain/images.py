@@ -20,7 +20,7 @@ from holdfast.data.readers.folders import (
     resize_and_crop,
 )
 from holdfast.engine.network import logits_of
-from holdfast.explain.accuracy import spread
+from holdfast.explain.normalisations import spread
 from holdfast.util.words import listed
 
 # What images of a folder are cropped to where they differ in size and none is given.

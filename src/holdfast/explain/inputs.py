@@ -14,17 +14,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from holdfast.engine.checks import check_images
 from holdfast.engine.network import Network, at_least_float32
 from holdfast.engine.norms import batch_norms
-from holdfast.explain.accuracy import Labelled, check_accuracy
-from holdfast.explain.candidates import (
+from holdfast.explain import Finding
+from holdfast.explain.normalisations import (
     TWICE,
     TWICE_INSIDE,
     Candidate,
+    Labelled,
     candidates,
+    check_accuracy,
     find_wrappers,
     goes_negative,
     values_of,
 )
-from holdfast.explain.finding import Finding
 from holdfast.models.normalization import Normalized, written
 from holdfast.util.words import enumerated
 

@@ -28,19 +28,18 @@ class StreamCard:
         return as_text(self)
 
     def __rich__(self) -> Group:
-        table = columns("setting", "value", "from", "meaning", "takes", "source")
+        rows = []
         for setting in self.stream.settings():
             name, value = setting.name, write(getattr(self.stream, setting.name))
             origin = "written" if name in self.stream.given else "default"
-            cells = (name, value, origin, setting.meaning, setting.admits(), setting.source)
-            table.add_row(*map(Text, cells))
+            rows.append((name, value, origin, setting.meaning, setting.admits(), setting.source))
         domains: tuple[str, ...] = getattr(self.stream, "domains", tuple)()
         sentence, details = describe(type(self.stream))
         return Group(
             Text.assemble((self.stream.name, "bold"), ", a stream"),
             Text(sentence),
             *([Text(f"\n{' '.join(details.split())}\n")] if details else []),
-            table,
+            columns("setting", "value", "from", "meaning", "takes", "source", rows=rows),
             facts({"after": self.stream.after, "domains": ", ".join(domains)}),
             Text("\nSources", "bold"),
             facts(self.papers),
@@ -60,13 +59,13 @@ class StreamCard:
 def streams_table() -> Table:
     """One row a kind of stream; its own settings are those that continual has not, or has at other
     values."""
-    table = columns("stream", "after", "what it shows", "settings of its own")
     usual = {setting.name: setting.default for setting in Continual.settings()}
+    rows = []
     for name, kind in kinds().items():
         own = {s.name: s.default for s in kind.settings() if usual.get(s.name) != s.default}
         written = ", ".join(f"{setting}={write(value)}" for setting, value in own.items())
-        table.add_row(*map(Text, (name, kind.after, describe(kind)[0], written)))
-    return table
+        rows.append((name, kind.after, describe(kind)[0], written))
+    return columns("stream", "after", "what it shows", "settings of its own", rows=rows)
 
 
 def find_card(spec: str, preset: str | None = None) -> Card | StreamCard:

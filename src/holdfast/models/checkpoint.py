@@ -21,7 +21,6 @@ PREFIXES = ("module.", "model.")
 NORMALIZATION = {"mu": "mean", "sigma": "std", "mean": "mean", "std": "std"}
 # AugMix's name beside RobustBench's.
 RENAMED = {".conv_shortcut.": ".convShortcut."}
-NOT_NEEDED = "num_batches_tracked"
 
 Net = TypeVar("Net", bound=nn.Module)
 
@@ -57,10 +56,6 @@ def read_checkpoint(path: str | Path) -> dict[str, Tensor]:
     return tensors
 
 
-def brings_normalization(tensors: Mapping[str, Tensor]) -> bool:
-    return any(key in tensors for key in NORMALIZATION)
-
-
 def load_weights(net: nn.Module, tensors: Mapping[str, Tensor], path: str | Path) -> None:
     """Into the net, or an error that names what does not fit, before anything changes."""
     bare = net.model if isinstance(net, Normalized) else net
@@ -70,7 +65,7 @@ def load_weights(net: nn.Module, tensors: Mapping[str, Tensor], path: str | Path
     buffers = dict(net.named_buffers(recurse=False)) if isinstance(net, Normalized) else {}
     # Left in place where there is nothing to take them over, they are what the net does not have.
     taken = {NORMALIZATION[key]: tensors.pop(key) for key in given} if buffers else {}
-    missing = [k for k in known if k not in tensors and not k.endswith(NOT_NEEDED)]
+    missing = [k for k in known if k not in tensors and not k.endswith("num_batches_tracked")]
     surplus = [key for key in tensors if key not in known]
     wrong = [
         f"{key} is {tuple(tensors[key].shape)}, expected {tuple(value.shape)}"

@@ -39,7 +39,8 @@ def find_model(place: str, normalization: Normalization | None = None) -> nn.Mod
         return build(first, rest or None, mean=mean, std=std)
     like: object = None
     if first == "torchvision" and rest:
-        model, like = _from_torchvision(*_two(rest))
+        name, _, weights = rest.partition(":")
+        model, like = _from_torchvision(name, weights or "DEFAULT")
     elif first == "timm" and rest:
         model, like = _from_timm(rest)
     else:
@@ -58,11 +59,6 @@ def hash_of_code(place: str) -> str | None:
     if not colon or place.partition(":")[0] in (*NETWORKS, "torchvision", "timm"):
         return None
     return file_hash(import_code(where).__name__)
-
-
-def _two(text: str) -> tuple[str, str]:
-    name, _, weights = text.partition(":")
-    return name, weights or "DEFAULT"
 
 
 def _from_torchvision(name: str, weights: str) -> tuple[nn.Module, object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from holdfast.models.normalization import Normalized, normalized
-from holdfast.models.resnet_cifar import ResNetCifar
+from holdfast.models.resnets import ResNetCifar
 
 CLASSES = 50
 # How they came about: tools/train_glyphs.py.

@@ -9,18 +9,14 @@ from pathlib import Path
 
 from torch import nn
 
-from holdfast.models.checkpoint import brings_normalization, load_weights, read_checkpoint
+from holdfast.models.checkpoint import NORMALIZATION, load_weights, read_checkpoint
 from holdfast.models.normalization import NORMALIZATIONS, Normalization, normalized, written
-from holdfast.models.resnet_cifar import ResNetCifar
-from holdfast.models.resnet_imagenet import resnet50
-from holdfast.models.resnext_cifar import resnext29
-from holdfast.models.wide_resnet import wrn28_10, wrn40_2
+from holdfast.models.resnets import ResNetCifar, resnet50, resnext29, wrn28_10, wrn40_2
 from holdfast.util.words import listed, nearest
 
 # Takes images as they are, until a checkpoint says otherwise.
 AS_IS: Normalization = ((0.0,) * 3, (1.0,) * 3)
 HALF: Normalization = ((0.5,) * 3, (0.5,) * 3)
-IMAGENET = NORMALIZATIONS["ImageNet"]
 # By the number of classes: the public ResNets of CIFAR-10 were trained with other values.
 CIFAR = {100: NORMALIZATIONS["CIFAR-100"], 10: NORMALIZATIONS["CIFAR-10 with std 0.2"]}
 
@@ -33,7 +29,6 @@ class Network:
     """
 
     make: Callable[[int], nn.Module]
-    what: str
     classes: int
     head: str
     normalization: Normalization | None
@@ -41,18 +36,15 @@ class Network:
 
 
 def _cifar_resnet(n: int) -> Network:
-    depth = 6 * n + 2
-    return Network(
-        lambda c: ResNetCifar(n, c), f"ResNet-{depth}, 32×32", 100, "fc", CIFAR[100], CIFAR
-    )
+    return Network(lambda classes: ResNetCifar(n, classes), 100, "fc", CIFAR[100], CIFAR)
 
 
 NETWORKS = {
     **{f"resnet{6 * n + 2}": _cifar_resnet(n) for n in (3, 5, 7, 9, 18)},
-    "resnext29": Network(resnext29, "ResNeXt-29 4×32, 32×32; AugMix", 100, "classifier", HALF),
-    "wrn40-2": Network(wrn40_2, "WideResNet-40-2, 32×32; AugMix", 100, "fc", HALF),
-    "wrn28-10": Network(wrn28_10, "WideResNet-28-10, 32×32; RobustBench", 10, "fc", None),
-    "resnet50": Network(resnet50, "ResNet-50, 224×224; torchvision", 1000, "fc", IMAGENET),
+    "resnext29": Network(resnext29, 100, "classifier", HALF),  # AugMix's
+    "wrn40-2": Network(wrn40_2, 100, "fc", HALF),  # AugMix's
+    "wrn28-10": Network(wrn28_10, 10, "fc", None),  # RobustBench's
+    "resnet50": Network(resnet50, 1000, "fc", NORMALIZATIONS["ImageNet"]),  # torchvision's
 }
 
 
@@ -82,34 +74,26 @@ def build(
     if classes is None:
         classes = network.classes if head is None or head.ndim != 2 else len(head)
     net = network.make(classes)
-    brings = tensors is not None and brings_normalization(tensors)
+    brings = tensors is not None and not NORMALIZATION.keys().isdisjoint(tensors)
     normalization: tuple[Sequence[float], Sequence[float]] | None
+    normalization = network.by_classes.get(classes, network.normalization)
     if mean is not None and std is not None:
         if brings:
             raise ValueError(f"{weights} brings its own mean and std: leave those given out.")
         normalization = mean, std
-    else:
-        normalization = network.by_classes.get(classes, network.normalization)
-        if normalization is None and brings:
-            normalization = AS_IS
-        if network.by_classes and tensors is not None and not brings:
-            _check_known(name, classes)
+    elif brings:
+        normalization = normalization or AS_IS
+    elif tensors is not None and network.by_classes and classes not in network.by_classes:
+        # Weights for another number of classes were trained on other images.
+        said = [written(values) for values in normalization or ()]
+        warnings.warn(
+            f"{name} has no public weights for {classes} classes, so that their normalisation is "
+            f"not known: mean {said[0]} and std {said[1]} are taken. Give those of the training: "
+            "mean=…, std=… (--mean and --std on the command line).",
+            stacklevel=2,
+        )
     if normalization is not None:
         net = normalized(net, *normalization)
     if tensors is not None:
         load_weights(net, tensors, str(weights))
     return net.eval()
-
-
-def _check_known(name: str, classes: int) -> None:
-    """Weights for another number of classes were trained on other images."""
-    network = NETWORKS[name]
-    if classes in network.by_classes or network.normalization is None:
-        return
-    mean, std = map(written, network.normalization)
-    warnings.warn(
-        f"{name} has no public weights for {classes} classes, so that their normalisation is not "
-        f"known: mean {mean} and std {std} are taken. Give those of the training: mean=…, std=… "
-        "(--mean and --std on the command line).",
-        stacklevel=3,
-    )

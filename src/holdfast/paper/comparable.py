@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from holdfast.bench.materials import SOURCES
-from holdfast.bench.opened import MODELS
+from holdfast.bench.materials import MODELS, SOURCES
 from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse

@@ -77,8 +77,8 @@ class Method(Settled):
     replaces: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
 
     def __post_init__(self) -> None:
-        for one in self.settings():
-            object.__setattr__(self, one.name, one.check(getattr(self, one.name)))
+        for declared in self.settings():
+            object.__setattr__(self, declared.name, declared.check(getattr(self, declared.name)))
 
     def resolved(self, context: CompositionContext = ALONE) -> Self:
         """With every setting filled in; a plug-in on a host, all but those of the host."""
@@ -92,7 +92,9 @@ class Method(Settled):
     def origins(self, context: CompositionContext) -> dict[Origin, Mapping[str, Value]]:
         """Where values come from, what wins first."""
         host = context.host
-        replaced = {n: v for one in context.plugins for n, v in one.replaced(self.name).items()}
+        replaced = {
+            n: v for plugin in context.plugins for n, v in plugin.replaced(self.name).items()
+        }
         on_host = {
             **self.on.get((host or "", None), {}),
             **self.on.get((host or "", context.preset), {}),
@@ -104,16 +106,20 @@ class Method(Settled):
             "alone": self.alone if context.alone else {},
             "preset": self.presets.get(context.preset or "", {}),
             "default": {
-                one.name: one.default
-                for one in self.settings()
-                if not isinstance(one.default, ByClasses)
+                declared.name: declared.default
+                for declared in self.settings()
+                if not isinstance(declared.default, ByClasses)
             },
         }
 
     def for_classes(self, classes: int) -> Self:
         """With those settings filled in whose default follows from the number of classes."""
-        unset = (one for one in self.settings() if getattr(self, one.name) is None)
-        rules = {one.name: one.default for one in unset if isinstance(one.default, ByClasses)}
+        unset = (declared for declared in self.settings() if getattr(self, declared.name) is None)
+        rules = {
+            declared.name: declared.default
+            for declared in unset
+            if isinstance(declared.default, ByClasses)
+        }
         return replace(self, **{name: default.rule(classes) for name, default in rules.items()})
 
     @classmethod
@@ -254,4 +260,4 @@ class Learner(Method):
 
 
 # A plug-in has these too, for when it is its own host.
-HOST_SETTINGS = frozenset(one.name for one in fields(Learner)) | {"predict"}
+HOST_SETTINGS = frozenset(field.name for field in fields(Learner)) | {"predict"}

@@ -9,9 +9,8 @@ import altair as alt
 import polars as pl
 
 from holdfast.report import chart_data
-from holdfast.report.charts import Charts
+from holdfast.report.charts import Charts, along_domains, tips
 from holdfast.report.figure import Figure
-from holdfast.report.marks import along, tips
 from holdfast.results.comparison import Comparison
 
 
@@ -48,59 +47,46 @@ TIME = Metric(
     "time of a batch, ms",
     others=("time_mean:Q",),
 )
-
-
-def _distance(column: str, title: str, caption: str) -> Metric:
-    return Metric(column, title, caption, column, title.lower(), ".3f")
-
-
-def _similarity(column: str, title: str, caption: str) -> Metric:
-    return Metric(column, title, caption, "cosine", title.lower(), ".3f", zero=False)
-
-
-GEOMETRY = (
-    _distance(
-        "gap", "Gap to the source", "From the source's prototype of a class to the true one here."
-    ),
-    _distance("intra", "Distance within classes", "From a class's mean to its images."),
-    _distance(
-        "inter", "Distance between classes", "From a class's mean to those of other classes."
-    ),
-    _distance(
-        "ratio", "Ratio, within to between", "Less is better: classes are easier to tell apart."
-    ),
-    _similarity(
-        "similarity_source",
+DISTANCES = {
+    "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),
+    "intra": ("Distance within classes", "From a class's mean to its images."),
+    "inter": ("Distance between classes", "From a class's mean to those of other classes."),
+    "ratio": ("Ratio, within to between", "Less is better: classes are easier to tell apart."),
+}
+SIMILARITIES = {
+    "similarity_source": (
         "Similarity to the source's prototypes",
         "Cosine of the method's prototypes and the source's, at the end of each domain.",
     ),
-    _similarity(
-        "similarity_target",
+    "similarity_target": (
         "Similarity to the true prototypes",
         "Cosine of the method's prototypes and the true means of classes.",
     ),
-)
+}
 
 
 def by_domain(table: pl.DataFrame, charts: Charts, metric: Metric) -> Iterator[Figure]:
     """Of the table that `chart_data.by_domain` makes, where there are domains to compare."""
-    if table.drop_nulls(metric.column)["domain"].n_unique() > 1:
+    if len(table) and table.drop_nulls(metric.column)["domain"].n_unique() > 1:
         yield _figure(f"{metric.column}-by-domain", charts, metric, "by-domain", table)
 
 
 def geometry_figures(comparison: Comparison, charts: Charts) -> Iterator[Figure]:
     """Where features lie, of the runs that were made with an analysis."""
     table = chart_data.geometry(comparison)
-    for metric in GEOMETRY if len(table) else ():
-        if len(table.drop_nulls(metric.column)):
-            yield _figure(metric.column.replace("_", "-"), charts, metric, "geometry", table)
+    for column, (title, caption) in (DISTANCES | SIMILARITIES).items():
+        if len(table) and table[column].drop_nulls().len():
+            near = column in SIMILARITIES
+            unit = "cosine" if near else column
+            metric = Metric(column, title, caption, unit, title.lower(), ".3f", zero=not near)
+            yield _figure(column.replace("_", "-"), charts, metric, "geometry", table)
 
 
 def _figure(name: str, charts: Charts, metric: Metric, data: str, table: pl.DataFrame) -> Figure:
     column, spoken = metric.column, metric.spoken or metric.unit
     spec = charts.lines(
         data,
-        along(table["domain"].unique(maintain_order=True).to_list()),
+        along_domains(table["domain"].unique(maintain_order=True).to_list()),
         alt.Y(f"{column}:Q", title=metric.unit, scale=alt.Scale(zero=metric.zero)),
         tips(column, spoken, metric.digits, "domain:N", *metric.others, std=f"{column}_std"),
     )

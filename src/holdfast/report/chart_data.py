@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce, wraps
 from operator import iadd
-from typing import Any, Concatenate, ParamSpec
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ import polars as pl
 from holdfast.results import Recorder, short
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group
+from holdfast.results.numbers import Number
 from holdfast.results.stored import StoredRun
 
 # A page has to stay small: so many points along a stream, and along classes.
@@ -27,27 +28,20 @@ SEVERAL = "several"
 GEOMETRY = ("gap", "intra", "inter", "ratio", "similarity_source", "similarity_target")
 # Metrics by domain: what they are called in a summary, and what a unit of them is on the page.
 BY_DOMAIN = {"accuracy": 1.0, "entropy": 1.0, "bias": 100.0}
-TIMES = ("time", "time_mean")
 
 
-P = ParamSpec("P")
-
-
-def by_group(
-    make: Callable[Concatenate[Group, P], pl.DataFrame | None],
-) -> Callable[Concatenate[Comparison, P], pl.DataFrame]:
-    """From the table of a group to that of a comparison: the tables of all groups that have one,
+def by_group(make: Callable[..., pl.DataFrame]) -> Callable[..., pl.DataFrame]:
+    """From the table of a group to that of a comparison: the tables of all groups that have rows,
     below each other, with a group's label as the method, and nothing for NaN."""
 
     @wraps(make)
-    def together(comparison: Comparison, /, *args: P.args, **kwargs: P.kwargs) -> pl.DataFrame:
+    def together(comparison: Comparison, *args: Any) -> pl.DataFrame:
         tables = [
             table.select(pl.lit(group.label).alias("method"), pl.all())
             for group in comparison.groups
-            if (table := make(group, *args, **kwargs)) is not None
+            if len(table := make(group, *args))
         ]
-        whole = pl.concat(tables) if tables else pl.DataFrame()
-        return whole.with_columns(pl.selectors.float().fill_nan(None))
+        return pl.concat(tables).fill_nan(None) if tables else pl.DataFrame()
 
     return together
 
@@ -139,18 +133,16 @@ def _stretches(batches: pl.DataFrame, key: str) -> pl.DataFrame:
     )
 
 
-def alarms(comparison: Comparison) -> pl.DataFrame:
+@by_group
+def alarms(group: Group) -> pl.DataFrame:
     """Where predictions fell into a few classes."""
     rows = []
-    for group in comparison.groups:
-        for run in group.runs:
-            batch = run.metric("collapse")
-            if math.isnan(batch):
-                continue
+    for run in group.runs:
+        batch = run.metric("collapse")
+        if not math.isnan(batch):
             until = run.batches.filter(pl.col("batch") <= int(batch))
             rows.append(
                 {
-                    "method": group.label,
                     "run": group.which(run),
                     "batch": int(batch),
                     "seen": int(until["images"].sum()),
@@ -164,7 +156,7 @@ def alarms(comparison: Comparison) -> pl.DataFrame:
 
 
 @by_group
-def ranks(group: Group, domain: str | None = None) -> pl.DataFrame | None:
+def ranks(group: Group, domain: str | None = None) -> pl.DataFrame:
     """How many images each class was predicted for, most often first, and the true level: the
     mean over classes. Of one domain or of all."""
     tallies = [
@@ -173,7 +165,7 @@ def ranks(group: Group, domain: str | None = None) -> pl.DataFrame | None:
         if (tally := recorder.total if domain is None else recorder.domains.get(domain))
     ]
     if not tallies:
-        return None
+        return pl.DataFrame()
     ranked = np.mean([np.sort(tally.predicted)[::-1] for tally in tallies], 0)
     level = np.mean([tally.labels.sum() / len(tally.labels) for tally in tallies])
     most = RANKS if domain is None else FEW_RANKS
@@ -182,11 +174,11 @@ def ranks(group: Group, domain: str | None = None) -> pl.DataFrame | None:
 
 
 @by_group
-def bins(group: Group) -> pl.DataFrame | None:
+def bins(group: Group) -> pl.DataFrame:
     """Twenty bins of confidence, in %, over all images of all seeds."""
     totals = [recorder.total for recorder in _recorders(group)]
     if not totals:
-        return None
+        return pl.DataFrame()
     diagram = reduce(iadd, totals[1:], totals[0]).diagram()
     width = 100 / len(diagram.images)
     low = np.arange(len(diagram.images)) * width
@@ -205,16 +197,13 @@ def bins(group: Group) -> pl.DataFrame | None:
 
 
 @by_group
-def calibration(group: Group) -> pl.DataFrame | None:
+def calibration(group: Group) -> pl.DataFrame:
     """Expected calibration error of each method, in %."""
-    if not group.values("ece_15"):
-        return None
-    errors = {
-        "ece": group.mean("ece_15"),
-        "std": group.std("ece_15"),
-        "ece_20": group.mean("ece_20"),
-    }
-    return pl.DataFrame({name: [100 * error] for name, error in errors.items()})
+    error = group.number("ece_15")
+    if not error:
+        return pl.DataFrame()
+    known = {"ece": error.value, "std": error.std, "ece_20": group.mean("ece_20")}
+    return pl.DataFrame({name: [100 * value] for name, value in known.items()})
 
 
 # Domain by domain.
@@ -223,20 +212,21 @@ def calibration(group: Group) -> pl.DataFrame | None:
 @by_group
 def by_domain(group: Group) -> pl.DataFrame:
     """Accuracy, entropy, bias and time of a batch, domain by domain, with spread over seeds."""
-    times = [_times(run) for run in group.runs]
+    times = {run.key: _times(run) for run in group.runs}
     rows = []
     for domain in group.domains:
+        numbers = {
+            metric: group.number(f"{metric}/{domain}").times(scale)
+            for metric, scale in BY_DOMAIN.items()
+        }
+        for name in ("time", "time_mean"):
+            known = {run: taken[domain][name] for run, taken in times.items() if domain in taken}
+            numbers[name] = Number.over(known)
         row: dict[str, Any] = {"domain": short(domain)}
-        for metric, scale in BY_DOMAIN.items():
-            row[metric] = scale * group.mean(f"{metric}/{domain}")
-            row[f"{metric}_std"] = scale * group.std(f"{metric}/{domain}")
-        for name in TIMES:
-            values = [of_run[domain][name] for of_run in times if domain in of_run]
-            row[name] = float(np.mean(values)) if values else None
-            row[f"{name}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else None
+        for name, number in numbers.items():
+            row |= {name: number.value, f"{name}_std": number.std}
         rows.append(row)
-    floats = [name for metric in (*BY_DOMAIN, *TIMES) for name in (metric, f"{metric}_std")]
-    return pl.DataFrame(rows, schema={"domain": pl.String, **dict.fromkeys(floats, pl.Float64)})
+    return pl.DataFrame(rows)
 
 
 def _times(run: StoredRun) -> dict[str, dict[str, float]]:
@@ -251,11 +241,11 @@ def _times(run: StoredRun) -> dict[str, dict[str, float]]:
 
 
 @by_group
-def geometry(group: Group) -> pl.DataFrame | None:
+def geometry(group: Group) -> pl.DataFrame:
     """Distances and similarities of prototypes along the stream, where runs have an analysis."""
     tables = [run.analysis for run in group.runs if run.analysis is not None]
     if not tables:
-        return None
+        return pl.DataFrame()
     # A stretch is met again in another run by its domain, wherever that comes there.
     again = pl.int_range(pl.len()).over("domain", "visit").alias("again")
     together = pl.concat([table.with_columns(again) for table in tables])
@@ -279,21 +269,15 @@ def columns(table: pl.DataFrame, labels: Sequence[str]) -> dict[str, list[Any]]:
     """A table as JSON has it: methods by number, and six digits of what is not whole."""
     number = {label: place for place, label in enumerate(labels)}
     return {
-        name: [number[label] for label in table[name]]
-        if name == "method"
-        else list(_rounded(table[name].to_list()))
+        name: [number[value] if name == "method" else rounded(value) for value in table[name]]
         for name in table.columns
     }
 
 
-def _rounded(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if not isinstance(value, float):
-            yield value
-        elif math.isfinite(value):
-            yield float(f"{value:.6g}")
-        else:
-            yield None
+def rounded(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _recorders(group: Group) -> list[Recorder]:

@@ -13,27 +13,22 @@ from altair.utils.schemapi import debug_mode
 
 from holdfast.report import chart_data
 from holdfast.report.by_domain import BIAS, ENTROPY, TIME, by_domain, geometry_figures
-from holdfast.report.charts import HEIGHT, SMALL_HEIGHT, WIDE_HEIGHT, Charts, Spec
-from holdfast.report.coincide import coincidence
-from holdfast.report.figure import Figure, Section, with_data
-from holdfast.report.marks import (
-    boundaries,
-    crosses,
-    diagonal,
-    domain_axis,
-    level,
-    tips,
-)
-from holdfast.report.sweep_chart import sweep_chart
-from holdfast.report.sweeps import sweeps
+from holdfast.report.charts import DASHED, HEIGHTS, MUTED, Charts, base, middles_axis, shown, tips
+from holdfast.report.figure import Figure, Section, Spec
+from holdfast.report.sweeps import sweep_figures
 from holdfast.results import MIXED, short
-from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import repeated_over
 
 # As many domains as have a small chart each.
 SMALL = 20
 _PERCENT = alt.Scale(domain=[0, 100])
+_ALARM = [
+    alt.Tooltip("method:N"),
+    alt.Tooltip("run:N"),
+    alt.Tooltip("batch:Q", title="collapse alarm at batch"),
+    alt.Tooltip("domain:N"),
+]
 
 
 def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[Section]:
@@ -47,51 +42,47 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "Sweeps",
             "One setting varies and all else stays the same; bars show the spread over "
             f"{repeated_over(comparison.groups)}.",
-            drawn.sweeps,
+            sweep_figures(comparison, charts),
         ),
-        ("stream", "Along the stream", "", drawn.stream),
+        ("stream", "Along the stream", "", drawn.stream()),
         (
             "bias",
             "Which classes are predicted",
             "A model that drifts into a few favourite classes predicts them far more often than "
             "they come.",
-            drawn.bias,
+            drawn.bias(),
         ),
         (
             "classes",
             "Predicted classes, domain by domain",
             "How many images are predicted to be of each class, the most predicted first, "
             f"of {'each domain' if few else f'the first {SMALL} domains'}.",
-            drawn.classes,
+            drawn.classes(),
         ),
         (
             "confidence",
             "Confidence and calibration",
             "A calibrated model is right as often as it says.",
-            drawn.confidence,
+            drawn.confidence(),
         ),
-        ("time", "Time", "", drawn.time),
+        ("time", "Time", "", drawn.time()),
         (
             "features",
             "Where features lie",
             "Squared distances between features of classes, by true class, and similarities of "
             "prototypes, of the runs that were made with an analysis.",
-            drawn.features,
+            geometry_figures(comparison, charts),
         ),
     )
     # Altair's checks of every part against its schema take most of the time; a test has them on.
     with debug_mode(charts.check):
         made = [
             Section(
-                title, about, tuple(_noted(one).prefixed(prefix) for one in make()), prefix + name
+                title, about, tuple(one.renamed(prefix + "{}") for one in figures), prefix + name
             )
-            for name, title, about, make in plan
+            for name, title, about, figures in plan
         ]
     return [section for section in made if section.figures]
-
-
-def _noted(figure: Figure) -> Figure:
-    return replace(figure, note=coincidence(figure))
 
 
 @dataclass(frozen=True)
@@ -109,18 +100,25 @@ class _Figures:
             return
         tables = {"stream": table}
         under: list[Any] = []
-        alarmed: list[Any] = []
+        over: list[Any] = []
         axis = alt.Axis(title="images seen", grid=False)
         end = max(int(run.batches["images"].sum()) for run in self.comparison.runs)
         borders = chart_data.boundaries(self.comparison)
         if len(borders):
             tables["stream-domains"] = borders
-            axis = domain_axis(borders["domain"].to_list(), borders["middle"].to_list())
-            under.append(boundaries("stream-domains", axis))
+            axis = middles_axis(borders["domain"].to_list(), borders["middle"].to_list())
+            rules = base("stream-domains").transform_filter("datum.start > 0")
+            rules = rules.mark_rule(color=MUTED, opacity=0.45, strokeWidth=1)
+            # Layers share an axis.
+            under.append(rules.encode(x=alt.X("start:Q", axis=axis)))
         alarms = chart_data.alarms(self.comparison)
         if len(alarms):
             tables["stream-alarms"] = alarms
-            alarmed.append(crosses("stream-alarms", axis))
+            foot: Spec = {"x": alt.X("seen:Q", axis=axis), "y": alt.value(HEIGHTS["wide"])}
+            crosses = shown("stream-alarms").mark_text(
+                text="✕", fontSize=14, fontWeight="bold", color="#d55e00", dy=-8
+            )
+            over.append(crosses.encode(**foot, tooltip=_ALARM))
         spec = self.charts.lines(
             "stream",
             alt.X("seen:Q", axis=axis, scale=alt.Scale(domain=[0, end])),
@@ -128,13 +126,12 @@ class _Figures:
             tips("accuracy", "accuracy, %", ".2f", "domain:N", "seen:Q", std="std"),
             points=False,
             under=under,
-            over=alarmed,
-            height=WIDE_HEIGHT,
+            over=over,
+            size="wide",
         )
-        crossed = " A cross marks a collapse alarm." if alarmed else ""
+        crossed = " A cross marks a collapse alarm." if over else ""
         on_top = " Where lines meet, that of the method later in the legend is on top."
-        if len(self.comparison.groups) < 2:
-            on_top = ""
+        on_top *= len(self.comparison.groups) > 1
         yield Figure(
             "stream",
             "Accuracy as images come",
@@ -175,35 +172,37 @@ class _Figures:
             return
         spec = self._ranks_chart(small=True)
         for place, domain in enumerate(domains):
-            table, name = chart_data.ranks(self.comparison, domain), f"ranks-{place}"
+            table = chart_data.ranks(self.comparison, domain)
             if len(table):
-                chart = with_data(spec, {"ranks": name})
-                yield Figure(name, short(domain), "", chart, {name: table}, "small")
+                figure = Figure("ranks", short(domain), "", spec, {"ranks": table}, "small")
+                yield figure.renamed(f"{{}}-{place}")
 
     def _ranks_chart(self, *, small: bool = False) -> Spec:
+        ticks = 3 if small else 6
+        average = base("ranks").transform_aggregate(level="mean(level)").mark_rule(**DASHED)
+        images_a_class = alt.Tooltip("level:Q", title="images a class", format=".1f")
         return self.charts.lines(
             "ranks",
             alt.X(
                 "rank:Q",
                 title=None if small else "classes, the most predicted first",
                 scale=alt.Scale(nice=False, zero=False),
-                axis=alt.Axis(grid=False, tickCount=3 if small else 6, tickMinStep=1),
+                axis=alt.Axis(grid=False, tickCount=ticks, tickMinStep=1),
             ),
             alt.Y(
                 "images:Q",
                 title=None if small else "images predicted to be of a class",
-                axis=alt.Axis(tickCount=3 if small else 6),
+                axis=alt.Axis(tickCount=ticks),
             ),
             [
                 alt.Tooltip("method:N"),
                 alt.Tooltip("rank:Q", title="class by rank"),
                 alt.Tooltip("images:Q", title="images predicted", format=".1f"),
-                alt.Tooltip("level:Q", title="images a class", format=".1f"),
+                images_a_class,
             ],
             points=False,
-            under=[level("ranks", "level", "images a class")],
-            height=SMALL_HEIGHT if small else HEIGHT,
-            thin=small,
+            under=[average.encode(y=alt.Y("level:Q"), tooltip=[images_a_class])],
+            size="small" if small else "half",
         )
 
     def confidence(self) -> Iterator[Figure]:
@@ -211,6 +210,8 @@ class _Figures:
         if table.is_empty():
             return
         middle = alt.X("middle:Q", title="confidence, %", scale=_PERCENT)
+        ends = alt.sequence(0, 101, 100, as_="at")  # the page replaces data that have a name
+        diagonal = alt.Chart(ends).mark_line(**DASHED).encode(x="at:Q", y="at:Q")
         plan = (
             (
                 "histogram",
@@ -229,7 +230,7 @@ class _Figures:
                 alt.X("confidence:Q", title="mean confidence, %", scale=_PERCENT),
                 alt.Y("accuracy:Q", title="accuracy, %", scale=_PERCENT),
                 tips("accuracy", "accuracy, %", ".2f", "confidence:Q", "bin:N", "images:Q"),
-                {"under": [diagonal()], "only": "!datum.few"},
+                {"under": [diagonal], "only": " && !datum.few"},
             ),
             (
                 "entropy-by-confidence",
@@ -238,7 +239,7 @@ class _Figures:
                 middle,
                 alt.Y("entropy:Q", title="entropy, nats"),
                 tips("entropy", "entropy, nats", ".3f", "bin:N", "images:Q"),
-                {"only": "!datum.few"},
+                {"only": " && !datum.few"},
             ),
         )
         for name, title, caption, x, y, tooltip, drawn in plan:
@@ -256,8 +257,7 @@ class _Figures:
                     "ece",
                     alt.X("ece", type="quantitative", title="ECE, %", axis=alt.Axis(tickCount=8)),
                     tips("ece", "ECE (15 bins), %", ".2f", "ece_20:Q", std="std"),
-                    "std" if calibration["std"].drop_nulls().len() else None,
-                    many=len(calibration),
+                    calibration,
                 ),
                 {"ece": calibration},
             )
@@ -270,22 +270,3 @@ class _Figures:
             doubt = " Some batches took far longer than others, perhaps for other programs' sake."
         time = replace(TIME, caption=TIME.caption + doubt)
         return by_domain(self._by_domain, self.charts, time)
-
-    def features(self) -> Iterator[Figure]:
-        return geometry_figures(self.comparison, self.charts)
-
-    def sweeps(self) -> Iterator[Figure]:
-        for place, axis in enumerate(sweeps(self.comparison)):
-            name = f"sweep-{place}"
-            hosts = set(axis.table.drop_nulls("host_mean")["host"])
-            idle = any(group.idle for group in self.comparison.groups if group.label in hosts)
-            acted = f", which {IDLE}" if idle else ""
-            host = f" The dashed line is the host alone{acted}." if hosts else ""
-            rate = " Which is best is known from labels alone." if axis.is_rate else ""
-            yield Figure(
-                name,
-                f"Accuracy along {axis.title}",
-                f"Mean accuracy over domains.{host}{rate}",
-                sweep_chart(self.charts, name, axis),
-                {name: axis.table},
-            )

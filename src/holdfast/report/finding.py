@@ -8,7 +8,6 @@ overall(comparisons)   the best method of each of several comparisons, which `ap
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from holdfast.report.losses import losses
@@ -16,7 +15,16 @@ from holdfast.results import CHOSEN
 from holdfast.results.comparison import Comparison
 from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
 from holdfast.results.group import Group, repeated_over
+from holdfast.results.numbers import Number
 from holdfast.util.words import enumerated
+
+ACCURACY = "mean_accuracy"
+# Whose learning rate labels had a say in: of a method, and of that which it is held against.
+RATES = {
+    (True, True): "both learning rates",
+    (True, False): "its learning rate",
+    (False, True): "the latter's learning rate",
+}
 
 
 def headline(comparison: Comparison) -> list[str]:
@@ -43,7 +51,7 @@ def apart(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Comparison]
     """What their titles share, and each by the rest of its title, or of that by the kind of stream
     where it is enough."""
     titles = [comparison.title.split(", ") for comparison in comparisons]
-    shared = [part for part in titles[0] if all(part in title for title in titles)]
+    shared = [part for part in (titles or [[]])[0] if all(part in title for title in titles)]
     rests = [", ".join(part for part in title if part not in shared) for title in titles]
     kinds = [rest.partition("(")[0] for rest in rests]
     names = kinds if len({*kinds}) == len(kinds) else rests
@@ -73,11 +81,7 @@ def overall(comparisons: Mapping[str, Comparison]) -> str:
 
 def _comparable(comparison: Comparison) -> list[Group]:
     """Those that have an accuracy, and acted."""
-    return [group for group in comparison.groups if _is_comparable(group)]
-
-
-def _is_comparable(group: Group) -> bool:
-    return bool(group.values("mean_accuracy")) and not group.idle
+    return [group for group in comparison.groups if group.number(ACCURACY) and not group.idle]
 
 
 def _idle(comparison: Comparison) -> list[str]:
@@ -99,7 +103,7 @@ def _one_seed_once(sentences: list[str]) -> list[str]:
 
 def _leaders(comparison: Comparison) -> list[Group]:
     """The most accurate method, and those that seeds do not tell from it."""
-    ranked = sorted(_comparable(comparison), key=lambda group: -group.mean("mean_accuracy"))
+    ranked = sorted(_comparable(comparison), key=lambda group: -group.mean(ACCURACY))
     if not ranked:
         return []
     first = ranked[0]
@@ -107,11 +111,8 @@ def _leaders(comparison: Comparison) -> list[Group]:
         if Pair(group, first).accuracy().value > 0:
             first = group
     behind = [Pair(first, group) for group in ranked if group is not first]
-    return [first, *(pair.other for pair in behind if _is_level(pair.accuracy()))]
-
-
-def _is_level(by: Difference) -> bool:
-    return by.is_known and not by.is_shown
+    known = ((pair.other, pair.accuracy()) for pair in behind)
+    return [first, *(other for other, by in known if by.is_known and not by.is_shown)]
 
 
 def _best(comparison: Comparison) -> str:
@@ -128,7 +129,7 @@ def _best(comparison: Comparison) -> str:
     if len(leaders) > 1:
         return _level(leaders, len(groups), gains)
     whole = all(pair.is_whole for pair in rest) and all(group.finished for group in groups)
-    at = f", at {_percent(first)}" if whole else ""
+    at = f", at {first.number(ACCURACY).text(1)} %" if whole else ""
     by = f": {gains}" if gains else ""
     seeds = ONE_SEED if any(pair.accuracy().seeds < 2 for pair in behind) else ""
     name = first.label + _remarks(first, groups)
@@ -160,30 +161,25 @@ def _remarks(first: Group, groups: Sequence[Group]) -> str:
     return f" ({', '.join(notes)})" if notes else ""
 
 
-def _percent(group: Group) -> str:
-    std = group.std("mean_accuracy")
-    return f"{group.mean('mean_accuracy'):.1f}{'' if math.isnan(std) else f' ± {std:.1f}'} %"
-
-
 def _alone(group: Group) -> str:
     many = len(group.domains)
     over_all = f" on average over {many} domains" if many > 1 else ""
-    ece = group.mean("ece_15")
-    error = "" if math.isnan(ece) else f", with a calibration error of {100 * ece:.1f} %"
+    accuracy, ece = group.number(ACCURACY), group.number("ece_15")
+    error = f", with a calibration error of {100 * ece.value:.1f} %" if ece else ""
     so_far = "" if group.finished else "So far, "
-    seed = "" if len(group.values("mean_accuracy")) > 1 else " (one seed)"
+    seed = "" if len(accuracy.by_run) > 1 else " (one seed)"
     rate = f", its learning rate {CHOSEN}" if group.chosen else ""
-    return f"{so_far}{group.label} is {_percent(group)} accurate{over_all}{error}{rate}{seed}."
+    return f"{so_far}{group.label} is {accuracy.text(1)} % accurate{over_all}{error}{rate}{seed}."
 
 
 def _level(best: list[Group], of: int, gains: str) -> str:
     names = enumerated([group.label for group in best])
     through = all(group.finished for group in best)
     # Of runs that go on, means are over domains of which some have seen more.
-    at = f", at {best[0].mean('mean_accuracy'):.1f} %" if through else ""
+    at = f", at {best[0].mean(ACCURACY):.1f} %" if through else ""
     rest = f", the best of {of} methods" if of > len(best) else ""
     gained = f", {gains}" if gains else ""
-    seeds = min(len(group.values("mean_accuracy")) for group in best)
+    seeds = min(len(group.values(ACCURACY)) for group in best)
     why = (
         f"they differ by no more than {repeated_over(best)} do"
         if seeds > 1
@@ -204,10 +200,14 @@ def sentence(pair: Pair) -> str:
         return f"{pair.group.label} and {pair.other.label} have no domain in common yet."
     parts = [_accuracy(pair, accuracy)]
     if calibration.is_known:
-        parts.append(_calibration(calibration))
+        better = "worse calibrated" if calibration.value > 0 else "better calibrated"
+        parts.append(better if calibration.is_shown else "equally well calibrated")
     if time.is_known:
-        parts.append(_time(time))
-    parts += _chosen_of(pair)
+        amount, slower = abs(time.value), "slower" if time.value > 0 else "faster"
+        by = f"{amount:.{0 if amount >= 1 else 1}f} % {slower}"
+        parts.append(by if time.is_shown else "about as fast")
+    if whose := RATES.get((pair.group.chosen, pair.other.chosen)):
+        parts.append(f"{whose} {CHOSEN}")
     so_far = "" if pair.is_whole and pair.group.finished and pair.other.finished else "So far, "
     seeds = ONE_SEED if accuracy.seeds < 2 else ""
     return f"{so_far}{', '.join(parts)}{seeds}."
@@ -225,28 +225,6 @@ def _accuracy(pair: Pair, by: Difference) -> str:
     return f"{same} (they differ by {by.text} points, which is no more than {repeats} do)"
 
 
-def _calibration(by: Difference) -> str:
-    if not by.is_shown:
-        return "equally well calibrated"
-    return "worse calibrated" if by.value > 0 else "better calibrated"
-
-
-def _time(by: Difference) -> str:
-    if not by.is_shown:
-        return "about as fast"
-    amount = abs(by.value)
-    return f"{amount:.{0 if amount >= 1 else 1}f} % {'slower' if by.value > 0 else 'faster'}"
-
-
-def _chosen_of(pair: Pair) -> list[str]:
-    whose = {
-        (True, True): "both learning rates",
-        (True, False): "its learning rate",
-        (False, True): "the latter's learning rate",
-    }.get((pair.group.chosen, pair.other.chosen))
-    return [f"{whose} {CHOSEN}"] if whose else []
-
-
 # Plug-ins and their hosts.
 
 
@@ -257,13 +235,14 @@ def _of_plugins(comparison: Comparison) -> list[str]:
     without any that comes first, and the others are told of together.
     """
     families: dict[tuple[str, tuple[str, ...]], list[Pair]] = {}
-    for group in _comparable(comparison):
+    groups = _comparable(comparison)
+    for group in groups:
         host = comparison.host_of(group)
-        if host is not None and _is_comparable(host):
+        if host in groups:
             pair = Pair(group, host, not comparison.disturbed)
             families.setdefault((host.label, group.names), []).append(pair)
     sentences = []
-    for pairs in sorted(families.values(), key=lambda pairs: -pairs[0].other.mean("mean_accuracy")):
+    for pairs in sorted(families.values(), key=lambda pairs: -pairs[0].other.mean(ACCURACY)):
         plain = [pair for pair in pairs if not pair.group.written[-1]]
         first = plain if len(plain) == 1 else []
         rest = [pair for pair in pairs if pair not in first]
@@ -279,7 +258,8 @@ def _of_pairs(pairs: list[Pair]) -> str:
     if not pairs:
         return f"{name} and {host} have no domain in common yet."
     known = [pair.accuracy() for pair in pairs]
-    least, most = (pick(by.value for by in known) for pick in (min, max))
+    values = [Number(by.value) for by in sorted(known, key=lambda by: by.value)]
+    least, most = (number.text(sign="+") for number in (values[0], values[-1]))
     more, less = (sum(by.is_shown and sign * by.value > 0 for by in known) for sign in (1, -1))
     tested = min(by.seeds for by in known) > 1
     repeats = repeated_over(group for pair in pairs for group in (pair.group, pair.other))
@@ -287,13 +267,9 @@ def _of_pairs(pairs: list[Pair]) -> str:
     which = f"better in {more} and worse in {less}" if more or less else "in none"
     rates = _chosen_among([pair.group.chosen or pair.other.chosen for pair in pairs])
     return (
-        f"{name} differs from {host} by {_signed(least)} to {_signed(most)} points of accuracy "
+        f"{name} differs from {host} by {least} to {most} points of accuracy "
         f"over {len(known)} settings{rates}: {which} of them, {seeds}."
     )
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
 
 
 def _chosen_among(chosen: list[bool]) -> str:

@@ -6,8 +6,6 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -26,73 +24,63 @@ PORTS = 65535
 REST = 4
 
 
-@dataclass
-class Server(AbstractContextManager["Server"]):
+class Server(ThreadingHTTPServer):
     """Serves one page to this machine alone."""
 
-    port: int = 0
-    """0: any that is free."""
-    _page: bytes = b""
-    _tag: str = ""
-    _http: ThreadingHTTPServer = field(init=False)
+    daemon_threads = True
+    page = b""
+    tag = ""
 
-    def __post_init__(self) -> None:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                server._answer(self)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """A page that asks every few seconds is no news."""
-
-        if not 0 <= self.port <= PORTS:
-            raise ValueError(
-                f"A port is a number from 1 to {PORTS}, not {self.port}: choose another --port, or "
-                "leave it out."
-            )
+    def __init__(self, port: int = 0):
+        """0: any port that is free."""
+        advice = "choose another --port, or leave it out."
+        if not 0 <= port <= PORTS:
+            raise ValueError(f"A port is a number from 1 to {PORTS}, not {port}: {advice}")
         try:
-            self._http = ThreadingHTTPServer((LOOPBACK, self.port), Handler)
+            super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:
-            raise ValueError(
-                f"Cannot serve on port {self.port} ({error.strerror}): choose another --port, or "
-                "leave it out."
-            ) from None
-        self._http.daemon_threads = True
+            raise ValueError(f"Cannot serve on port {port} ({error.strerror}): {advice}") from None
 
     @property
     def address(self) -> str:
-        return f"http://{LOOPBACK}:{self._http.server_port}/"
+        return f"http://{LOOPBACK}:{self.server_port}/"
 
     def show(self, text: str) -> None:
         """Serve this page from now on."""
-        self._page = printable(text).encode()
-        self._tag = f'"{hashlib.sha256(self._page).hexdigest()[:16]}"'
-
-    def _answer(self, request: BaseHTTPRequestHandler) -> None:
-        host = (request.headers.get("Host") or "").rpartition(":")[0]
-        page, tag = self._page, self._tag
-        if host not in HOSTS or request.path != "/":
-            request.send_error(404)
-            return
-        same = request.headers.get("If-None-Match") == tag
-        request.send_response(304 if same else 200)
-        request.send_header("ETag", tag)
-        request.send_header("Cache-Control", "no-cache")
-        if not same:
-            request.send_header("Content-Type", "text/html; charset=utf-8")
-            request.send_header("Content-Length", str(len(page)))
-        request.end_headers()
-        if not same:
-            request.wfile.write(page)
+        self.page = printable(text).encode()
+        self.tag = f'"{hashlib.sha256(self.page).hexdigest()[:16]}"'
 
     def __enter__(self) -> Server:
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        host = (self.headers.get("Host") or "").rpartition(":")[0]
+        page, tag = self.server.page, self.server.tag
+        if host not in HOSTS or self.path != "/":
+            self.send_error(404)
+            return
+        same = self.headers.get("If-None-Match") == tag
+        self.send_response(304 if same else 200)
+        self.send_header("ETag", tag)
+        self.send_header("Cache-Control", "no-cache")
+        if not same:
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        if not same:
+            self.wfile.write(page)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A page that asks every few seconds is no news."""
 
 
 def follow(

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from holdfast.report.palette import style
+from holdfast.results.table import Table
+
+# At 1280 px, in a wide font: the room that columns have beside the names of rows, where they are
+# dense, and where a table is folded and has to fit whatever its signs are.
+ROOM, DENSE_ROOM, FOLDED_ROOM = 960, 1040, 880
+# What a screen reader says of marks.
+SPOKEN = {"best": "best", "second": "second best"}
 
 
 def render(template: str, **values: object) -> Markup:
@@ -37,6 +45,17 @@ def as_json(value: object) -> Markup:
     """Safe within a script element: nothing in it can end the element or open a comment."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def table_html(table: Table, places: Mapping[str, int]) -> Markup:
+    """Its columns closer to each other where they are many, and as several tables where one would
+    be wider than the page. `places`: of methods in the legend, by label."""
+    signs = table.signs()
+    dense = sum(17.6 + 8.1 * count for count in signs) > ROOM
+    widths = [8.3 + 7.2 * count for count in signs]
+    too_wide = dense and sum(widths) > DENSE_ROOM
+    tables = table.fold(widths, FOLDED_ROOM) if too_wide else [table]
+    return render("table.html", tables=tables, dense=dense, places=places, spoken=SPOKEN)
 
 
 _TEMPLATES = Environment(

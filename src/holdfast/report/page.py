@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TypeAlias
 
 import vl_convert
 from markupsafe import Markup
@@ -20,10 +19,9 @@ from holdfast.report.charts import Charts
 from holdfast.report.figure import Section
 from holdfast.report.figures import sections
 from holdfast.report.finding import apart, headline, others, overall
-from holdfast.report.markup import as_json, render
+from holdfast.report.markup import as_json, render, table_html
+from holdfast.report.palette import DARK, LIGHT
 from holdfast.report.provenance import provenance, summary
-from holdfast.report.table_html import table_html
-from holdfast.report.themes import DARK, LIGHT
 from holdfast.results import CHOSEN
 from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison, compare
@@ -40,20 +38,13 @@ STATIC = Path(__file__).with_name("static")
 # In the legend, by what is remarked of a method.
 SIGNS = {CHOSEN: "†", IDLE: "‡"}
 
-# Sections of each comparison.
-Drawn: TypeAlias = list[list[Section]]
-
-
-def no_published_rows(comparison: Comparison) -> PublishedRows:
-    return PublishedRows("")
-
 
 @dataclass(frozen=True)
 class Report:
     """What a page shows, worked out once for the page, pictures and tables."""
 
     gathered: Gathered
-    published: Callable[[Comparison], PublishedRows] = no_published_rows
+    published: Callable[[Comparison], PublishedRows] = lambda comparison: PublishedRows()
     """What a paper says of the same runs."""
 
     @cached_property
@@ -77,18 +68,18 @@ class Report:
         many = len(self.comparisons) > 1
         return [f"c{place}-" if many else "" for place in range(len(self.comparisons))]
 
-    def sections(self, *, legend: bool = False) -> Drawn:
+    @cached_property
+    def sections(self) -> list[list[Section]]:
         """Of each comparison."""
         return [
-            sections(one, Charts(self.labels, legend, one.remarks), prefix)
+            sections(one, Charts(self.labels), prefix)
             for one, prefix in zip(self.comparisons, self.prefixes, strict=True)
         ]
 
     @cached_property
     def findings(self) -> dict[str, list[str]]:
         """What each comparison shows, by what tells it from the others."""
-        named = apart(self.comparisons)[1] if self.comparisons else {}
-        return {name: headline(one) for name, one in named.items()}
+        return {name: headline(one) for name, one in apart(self.comparisons)[1].items()}
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -107,13 +98,12 @@ class Report:
 
 def page(report: Report, *, every: float | None = None) -> str:
     """The whole file. `every`: seconds between two looks for news, where it is served."""
-    drawn = report.sections()
     script, library = _static("page.js"), _library()
     html = render(
         "page.html",
         report=report,
         every=every,
-        parts=list(_parts(report, drawn)),
+        parts=list(_parts(report)),
         remarks=_remarks(report),
         signs=SIGNS,
         runs=report.gathered.runs,
@@ -123,17 +113,18 @@ def page(report: Report, *, every: float | None = None) -> str:
         made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         hashes=[_hash(library), _hash(script)],
         style_sheet=_static("page.css"),
-        data=as_json(_data(report, drawn)),
+        data=as_json(_data(report)),
         library=library,
         script=script,
     )
     return str(html)  # plain: `Markup` would escape what is put into it later
 
 
-def _parts(report: Report, drawn: Drawn) -> Iterator[dict[str, object]]:
+def _parts(report: Report) -> Iterator[dict[str, object]]:
     """What is said of each comparison."""
-    shown = zip(report.comparisons, report.prefixes, report.findings.items(), drawn, strict=True)
-    for comparison, prefix, (name, sentences), charts in shown:
+    findings, charts = report.findings.items(), report.sections
+    shown = zip(report.comparisons, report.prefixes, findings, charts, strict=True)
+    for comparison, prefix, (name, sentences), drawn in shown:
         published = report.published(comparison)
         accuracy = accuracy_table(comparison, published.rows, means_first=True)
         yield {
@@ -145,7 +136,7 @@ def _parts(report: Report, drawn: Drawn) -> Iterator[dict[str, object]]:
             "summary": summary(comparison),
             "accuracy": table_html(accuracy, report.places),
             "notes": " ".join(filter(None, (idle_note(comparison.groups), published.note))),
-            "sections": charts,
+            "sections": drawn,
             "alarms": list(alarm_lines(comparison)),
             "metrics": table_html(metrics_table(comparison.groups), report.places),
             "provenance": provenance(comparison),
@@ -174,9 +165,9 @@ def _going_on(report: Report) -> Iterator[dict[str, object]]:
             }
 
 
-def _data(report: Report, drawn: Drawn) -> dict[str, object]:
+def _data(report: Report) -> dict[str, object]:
     """What the script draws charts from."""
-    figures = [figure for part in drawn for section in part for figure in section.figures]
+    figures = [figure for part in report.sections for section in part for figure in section.figures]
     tables = {name: table for figure in figures for name, table in figure.tables.items()}
     return {
         "methods": report.labels,

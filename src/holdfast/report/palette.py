@@ -1,4 +1,5 @@
-"""One style for each method, the same in every chart: a colour, a dash and a shape.
+"""What charts look like: a style for each method, the same in every chart, and a theme for light
+and for dark ground.
 
 Colours are those of Okabe and Ito, which people who see colours differently can tell apart too, but
 for yellow, which cannot be read on white, and black, which cannot on black and is grey here.
@@ -7,6 +8,7 @@ for yellow, which cannot be read on white, and black, which cannot on black and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7f7f7f", "#e69f00", "#56b4e9")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
@@ -20,6 +22,7 @@ SHAPES = {
     "triangle-down": "M15 10.2l4-7.4h-8Z",
     "triangle-right": "M19.2 6l-7.4 4v-8Z",
 }
+FONT = "ui-sans-serif, system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,43 @@ class Style:
 def style(place: int) -> Style:
     """Of the method at that place; after seven, dashes tell those of one colour apart."""
     turn, colour = divmod(place, len(COLOURS))
-    return Style(
-        COLOURS[colour],
-        DASHES[turn % len(DASHES)],
-        tuple(SHAPES)[(colour + turn) % len(SHAPES)],
-    )
+    shape = list(SHAPES)[(colour + turn) % len(SHAPES)]
+    return Style(COLOURS[colour], DASHES[turn % len(DASHES)], shape)
+
+
+def theme(ink: str, soft: str, line: str) -> dict[str, Any]:
+    return {
+        "background": None,
+        "font": FONT,
+        "padding": 2,
+        "view": {"stroke": None},
+        "axis": {
+            "domain": False,
+            "ticks": False,
+            "gridColor": line,
+            "gridWidth": 1,
+            "labelColor": soft,
+            "labelFontSize": 11,
+            "labelPadding": 6,
+            "titleColor": soft,
+            "titleFontSize": 11,
+            "titleFontWeight": "normal",
+            "titlePadding": 8,
+        },
+        "axisX": {"grid": False, "domain": True, "domainColor": line},
+        "legend": {
+            "labelColor": ink,
+            "labelFontSize": 12,
+            "symbolStrokeWidth": 2,
+            "symbolSize": 70,
+            "columnPadding": 18,
+            "rowPadding": 4,
+        },
+        "title": {"color": ink, "fontSize": 14, "fontWeight": 600, "anchor": "start", "offset": 12},
+        "text": {"color": soft},
+        "style": {"whisker": {"color": ink, "stroke": ink, "strokeWidth": 1.5}},
+    }
+
+
+LIGHT = theme(ink="#1c1e22", soft="#5c626b", line="#e9e9e4")
+DARK = theme(ink="#e8e8e4", soft="#a2a8b1", line="#2b2f35")

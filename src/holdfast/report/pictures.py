@@ -3,73 +3,82 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import vl_convert
 
-from holdfast.report import chart_data
-from holdfast.report.figure import Figure
+from holdfast.report.chart_data import rounded
+from holdfast.report.figure import Figure, Spec
 from holdfast.report.page import Report
-from holdfast.report.themes import LIGHT
+from holdfast.report.palette import LIGHT
 from holdfast.util import files
 
 WIDTHS = {"wide": 900, "half": 560, "small": 240}
+# Long enough to tell dashes apart.
+LEGEND_LINE = 24
 
 
 def write_pictures(report: Report, folder: Path) -> list[Path]:
     """A file for each chart, with a legend and a title; the paths in the page's order."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for figure, png in pictures(report):
+    for figure, spec in self_contained(report):
+        png = vl_convert.vegalite_to_png(spec, scale=2)
         path = folder / f"{re.sub(r'[^a-z0-9-]+', '-', figure.id)}.png"
         files.write_whole(path, lambda part, png=png: part.write_bytes(png))  # type: ignore[misc]
         written.append(path)
     return written
 
 
-def pictures(report: Report) -> Iterator[tuple[Figure, bytes]]:
-    for sections in report.sections(legend=True):
+def self_contained(report: Report) -> Iterator[tuple[Figure, Spec]]:
+    """Each chart with its data, title, theme, width and legend: for any Vega-Lite program."""
+    for comparison, sections in zip(report.comparisons, report.sections, strict=True):
         for figure in (figure for section in sections for figure in section.figures):
-            spec = self_contained(figure, report.labels)
-            yield figure, vl_convert.vegalite_to_png(spec, scale=2)
+            spec = copy.deepcopy(figure.spec)
+            title, note = figure.title, figure.note
+            spec["width"] = WIDTHS[figure.size]
+            spec["title"] = {"text": title, "subtitle": note} if note else title
+            spec["autosize"] = {"type": "pad"}
+            spec["config"] = {**LIGHT, "background": "white", "padding": 16, "font": "sans-serif"}
+            spec["datasets"] = {name: _rows(table) for name, table in figure.tables.items()}
+            if figure.size != "small":
+                _add_legend(spec, report.labels, comparison.remarks)
+            yield figure, spec
 
 
-def self_contained(figure: Figure, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The chart with its data, title, theme and width: what any Vega-Lite program draws."""
-    spec = copy.deepcopy(figure.spec)
-    spec["width"] = WIDTHS[figure.size]
-    spec["title"] = {"text": figure.title, "subtitle": figure.note} if figure.note else figure.title
-    spec["autosize"] = {"type": "pad"}
-    spec["config"] = {**LIGHT, "background": "white", "padding": 16, "font": "sans-serif"}
-    spec["datasets"] = {name: _rows(table, labels) for name, table in figure.tables.items()}
-    # A picture shows what was drawn, and not the whole legend of the page.
-    drawn = {name for table in figure.tables.values() for name in _methods(table)}
-    present = [] if figure.size == "small" else [label for label in labels if label in drawn]
-    for encoding in _encodings(spec):
-        for channel in ("color", "strokeDash", "shape"):
-            legend = encoding.get(channel, {}).get("legend")
-            if legend and encoding[channel].get("field") == "method":
-                encoding[channel]["legend"] = {**legend, "values": present} if present else None
-    return spec
+def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
+    return [{name: rounded(value) for name, value in row.items()} for row in table.to_dicts()]
 
 
-def _rows(table: pl.DataFrame, labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    columns = chart_data.columns(table, labels)
-    if "method" in columns:
-        columns["method"] = [labels[place] for place in columns["method"]]
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
-
-
-def _methods(table: pl.DataFrame) -> set[str]:
-    return set(table["method"]) if "method" in table.columns else set()
-
-
-def _encodings(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for layer in spec.get("layer", []):
-        yield layer.get("encoding", {})
+def _add_legend(spec: Spec, labels: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> None:
+    """Of the methods in it: of their lines where points show on hover alone, else of points. Bars
+    have names of their own."""
+    drawn = {row.get("method") for rows in spec["datasets"].values() for row in rows}
+    encodings = [layer["encoding"] for layer in spec["layer"]]
+    points = [encoding for encoding in encodings if "shape" in encoding]
+    if not points:
+        return
+    lines = points[0].get("opacity", {}).get("value") == 0
+    told, apart = ("strokeDash", "shape") if lines else ("shape", "strokeDash")
+    said = json.dumps({name: ", ".join(["", *of]) for name, of in remarks.items()})
+    legend = {
+        "title": None,
+        "orient": "bottom",
+        "columns": 3 if max(map(len, labels)) < 24 else 1,
+        "labelLimit": 500,
+        "labelExpr": f"datum.label + ({said}[datum.label] || '')",
+        "values": [label for label in labels if label in drawn],
+        # A dash shows on a line alone, and would fray the outline of a point.
+        **({"symbolType": "stroke", "symbolSize": LEGEND_LINE**2} if lines else {}),
+    }
+    for encoding in encodings:
+        for name in ("color", told):
+            if encoding.get(name, {}).get("field") == "method":
+                encoding[name]["legend"] = legend
+    # Vega-Lite would take the other channel into the legend, though it has none of its own.
+    spec["resolve"] = {"legend": {apart: "independent"}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.results import FACTS, SettingValue
+from holdfast.results import FACTS
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group, repeated_over
 from holdfast.results.stored import StoredRun
@@ -81,11 +81,12 @@ def _plain(value: object) -> str:
 
 def _listed(group: Group, run: StoredRun) -> dict[str, object]:
     """A line in the list of all runs."""
+    planned = f" of {run.planned:,}" if run.planned else ""
     return {
         "method": group.label,
         "seed": run.seed,
         "order": "–" if run.order is None else run.order,
-        "state": _state(run),
+        "state": "finished" if run.finished else f"{run.done:,}{planned} batches",
         "started": run.manifest.time_started or "–",
         "finished": run.manifest.time_finished or "–",
         "fingerprint": run.manifest.fingerprint[:16] or "–",
@@ -93,21 +94,11 @@ def _listed(group: Group, run: StoredRun) -> dict[str, object]:
     }
 
 
-def _state(run: StoredRun) -> str:
-    if run.finished:
-        return "finished"
-    return f"{run.done:,} of {run.planned:,} batches" if run.planned else f"{run.done:,} batches"
-
-
 def _settings(group: Group) -> dict[str, str]:
     """Every setting with its value and where it comes from."""
-    return {
-        f"{part}: {name}": _setting(setting)
-        for part, settings in group.first.manifest.settings.items()
-        for name, setting in settings.items()
-    }
-
-
-def _setting(setting: SettingValue) -> str:
-    text = setting.value if isinstance(setting.value, str) else json.dumps(setting.value)
-    return f"{text}, {setting.origin}" if setting.origin else text
+    texts = {}
+    for part, settings in group.first.manifest.settings.items():
+        for name, setting in settings.items():
+            value = setting.value if isinstance(setting.value, str) else json.dumps(setting.value)
+            texts[f"{part}: {name}"] = value + (f", {setting.origin}" if setting.origin else "")
+    return texts

@@ -7,21 +7,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import altair as alt
 import polars as pl
 
+from holdfast.report.charts import DASHED, MUTED, Charts, base, has_any, shown, with_spread
+from holdfast.report.figure import Figure, Spec
+from holdfast.report.palette import DASHES
+from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group
 
-GREEK = {
+NAMES = {
+    "batch": "batch size",
     "alpha": "α",
     "lambda_ema": "λ ema",
     "lambda_src": "λ src",
     "lambda_cons": "λ cons",
     "lr": "learning rate",
 }
-BATCH = "batch"
-
-
 _COLUMNS: dict[str, Any] = {
     "method": pl.String,
     "curve": pl.String,
@@ -40,14 +43,12 @@ class Axis:
 
     key: str
     """method.setting, or batch."""
-    title: str
     table: pl.DataFrame
     """A row for each group on a curve, with the host's accuracy where all of them share it."""
 
     @property
-    def is_rate(self) -> bool:
-        """Whether it is a learning rate, which nobody can choose well without labels."""
-        return self.key.endswith(".lr")
+    def title(self) -> str:
+        return _title(self.key)
 
 
 def sweeps(comparison: Comparison) -> list[Axis]:
@@ -62,30 +63,24 @@ def sweeps(comparison: Comparison) -> list[Axis]:
                 name = "+".join(names) + (f" ({rest})" if rest else "")
                 rows.setdefault(key, []).extend(_rows(comparison, name, key, curve))
     return [
-        Axis(
-            key,
-            _title(key),
-            pl.DataFrame(found, schema=_COLUMNS, orient="row").with_columns(
-                pl.selectors.float().fill_nan(None)
-            ),
-        )
+        Axis(key, pl.DataFrame(found, _COLUMNS, orient="row").fill_nan(None))
         for key, found in rows.items()
     ]
 
 
-def configuration(group: Group) -> dict[str, Any]:
+def _configuration(group: Group) -> dict[str, Any]:
     """Everything that is set, resolved."""
     others = {k: v for k, v in group.conditions.items() if k not in ("version", "source data")}
     return {**group.first.settings, **others}
 
 
 def _varying(groups: list[Group]) -> list[str]:
-    known = [configuration(group) for group in groups]
-    keys = dict.fromkeys(key for settings in known for key in settings)
+    """Settings that are numbers in all, and not the same in all."""
+    known = [_configuration(group) for group in groups]
     return [
         key
-        for key in keys
-        if all(_is_number(settings.get(key)) for settings in known)
+        for key in dict.fromkeys(key for settings in known for key in settings)
+        if all(type(settings.get(key)) in (int, float) for settings in known)
         and len({settings[key] for settings in known}) > 1
     ]
 
@@ -94,7 +89,7 @@ def _curves(groups: list[Group], key: str) -> Iterator[tuple[str, list[Group]]]:
     """Groups that differ in one setting alone; named by what else sets curves apart."""
     curves: dict[str, dict[float, list[Group]]] = {}
     for group in groups:
-        rest = configuration(group)
+        rest = _configuration(group)
         value = float(rest.pop(key))
         curve = curves.setdefault(json.dumps(rest, sort_keys=True, default=str), {})
         curve.setdefault(value, []).append(group)
@@ -119,17 +114,75 @@ def _rows(
     if len(hosts) == 1:
         level = next((label, host.mean("mean_accuracy")) for label, host in hosts.items())
     for group in curve:
-        value = float(configuration(group)[key])
-        mean, std = group.mean("mean_accuracy"), group.std("mean_accuracy")
-        yield group.label, name, value, mean, std, len(group.runs), *level
+        value, accuracy = float(_configuration(group)[key]), group.number("mean_accuracy")
+        yield group.label, name, value, accuracy.value, accuracy.std, len(group.runs), *level
 
 
 def _title(key: str) -> str:
-    if key == BATCH:
-        return "batch size"
     part, _, name = key.rpartition(".")
-    return f"{GREEK.get(name, name)} of {part}" if part else name
+    return f"{NAMES.get(name, name)} of {part}" if part else NAMES.get(name, name)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+# The charts.
+
+
+def sweep_figures(comparison: Comparison, charts: Charts) -> Iterator[Figure]:
+    for place, axis in enumerate(sweeps(comparison)):
+        name = f"sweep-{place}"
+        hosts = set(axis.table.drop_nulls("host_mean")["host"])
+        idle = any(group.idle for group in comparison.groups if group.label in hosts)
+        acted = f", which {IDLE}" if idle else ""
+        host = f" The dashed line is the host alone{acted}." if hosts else ""
+        rate = " Which is best is known from labels alone." if axis.key.endswith(".lr") else ""
+        yield Figure(
+            name,
+            f"Accuracy along {axis.title}",
+            f"Mean accuracy over domains.{host}{rate}",
+            _chart(charts, name, axis),
+            {name: axis.table},
+        )
+
+
+def _chart(charts: Charts, data: str, axis: Axis) -> Spec:
+    """Points in the methods' styles, with error bars over seeds; curves are grey, since a curve
+    goes through many methods."""
+    curves = axis.table["curve"].unique(maintain_order=True).to_list()
+    x = alt.X("value:O", title=axis.title, axis=alt.Axis(labelAngle=0))
+    y = alt.Y("mean:Q", title="mean accuracy, %", scale=alt.Scale(zero=False, padding=12))
+    drawn = shown(data).encode(x=x)
+    dashes = [DASHES[place % len(DASHES)] for place in range(len(curves))]
+    legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=300, symbolSize=400)
+    curve = alt.StrokeDash(
+        "curve:N",
+        scale=alt.Scale(domain=curves, range=dashes),
+        legend=legend if len(curves) > 1 else None,
+    )
+    accuracy: Spec = {"title": "mean accuracy, %", "format": ".2f"}
+    host = (
+        base(data)
+        .transform_filter("isValid(datum.host_mean) && indexof(shown, datum.host) >= 0")
+        .transform_aggregate(groupby=["host", "host_mean"], count="count()")
+        .mark_rule(**DASHED)
+        .encode(
+            y="host_mean:Q",
+            tooltip=[alt.Tooltip("host:N", title="host"), alt.Tooltip("host_mean:Q", **accuracy)],
+        )
+    )
+    bars = with_spread(drawn, "mean").mark_rule(strokeWidth=1.5)
+    bars = bars.encode(y=alt.Y("low:Q"), y2="high:Q", color=charts.colour())
+    tooltip = [
+        alt.Tooltip("method:N"),
+        alt.Tooltip("value:Q", title=axis.title, format="~g"),
+        alt.Tooltip("mean:Q", **accuracy),
+        alt.Tooltip("std:Q", title="± over runs", format=".2f"),
+        alt.Tooltip("runs:Q"),
+    ]
+    layers = [
+        *([host] if has_any(axis.table, "host_mean") else []),
+        drawn.mark_line(color=MUTED, strokeWidth=1.5).encode(y=y, strokeDash=curve),
+        *([bars] if has_any(axis.table, "std") else []),
+        drawn.mark_point(filled=True, size=70, opacity=1).encode(
+            y=y, color=charts.colour(), shape=charts.shape(), tooltip=tooltip
+        ),
+    ]
+    return charts.finish(layers)

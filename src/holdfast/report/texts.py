@@ -27,16 +27,8 @@ def _blocks(report: Report) -> Iterator[Block]:
         sentences = [finding(comparison), *others(comparison)]
         yield from (text for text in sentences if text != report.headline)
         yield accuracy_table(comparison, published.rows)
-        yield " ".join(
-            filter(
-                None,
-                (
-                    "In bold the best, in italics the second best.",
-                    idle_note(comparison.groups),
-                    published.note,
-                ),
-            )
-        )
+        key = "In bold the best, in italics the second best."
+        yield " ".join(filter(None, (key, idle_note(comparison.groups), published.note)))
         yield metrics_table(comparison.groups)
         yield from map(Item, alarm_lines(comparison))
     if report.gathered.notes:
@@ -46,17 +38,14 @@ def _blocks(report: Report) -> Iterator[Block]:
 
 def latex(report: Report) -> str:
     """Tables for a paper: \\input{} the file where they should stand."""
-    head = (
+    tables = [
         "% Made by holdfast report. Needs \\usepackage{booktabs,graphicx}.\n"
         f"% {' '.join(report.headline.split())}\n"
-    )
-    return head + "\n".join(_latex_tables(report))
-
-
-def _latex_tables(report: Report) -> Iterator[str]:
+    ]
     for place, one in enumerate(report.comparisons):
         accuracy = accuracy_table(one, report.published(one).rows)
         for name, table in (("accuracy", accuracy), ("metrics", metrics_table(one.groups))):
-            note, rotated = idle_note(one.groups), table is accuracy
-            label = f"{name}-{place}"
-            yield latex_writer.latex(table, one.title, note, label, rotated=rotated)
+            note, label = idle_note(one.groups), f"{name}-{place}"
+            rotated = table is accuracy
+            tables.append(latex_writer.latex(table, one.title, note, label, rotated=rotated))
+    return tables[0] + "\n".join(tables[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -33,11 +33,13 @@ def show(what: RenderableType) -> None:
         print(as_text(what))
 
 
-def columns(*headings: str) -> Table:
+def columns(*headings: str, rows: Iterable[Iterable[str]] = ()) -> Table:
     """A table without lines; without headings, a grid."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(headings))
     for heading in headings:
         table.add_column(Text(heading, style="bold"), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
     return table
 
 

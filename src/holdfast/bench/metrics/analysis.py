@@ -17,8 +17,8 @@ debias's prototypes, are those at the end of the domain.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +30,6 @@ from holdfast.bench.metrics.seen import MIXED
 from holdfast.util import files
 
 KIND = "an analysis"
-
-SCHEMA: dict[str, pl.DataType] = {
-    "domain": pl.String(),
-    "visit": pl.Int64(),
-    "gap": pl.Float64(),
-    "intra": pl.Float64(),
-    "inter": pl.Float64(),
-    "ratio": pl.Float64(),
-    "similarity_source": pl.Float64(),
-    "similarity_target": pl.Float64(),
-    "classes": pl.Int64(),
-    "source_classes": pl.Int64(),
-    "images": pl.Int64(),
-}
 
 
 @dataclass(frozen=True)
@@ -67,6 +53,10 @@ class Distances:
     classes: int
     source_classes: int
     images: int
+
+
+COLUMNS = {"str": pl.String(), "int": pl.Int64(), "float | None": pl.Float64()}
+SCHEMA = {one.name: COLUMNS[str(one.type)] for one in fields(Distances)}
 
 
 class Geometry:
@@ -101,7 +91,6 @@ class Geometry:
         A label of −1 is not scored. `domains`: one for all images, or one for each; a batch of
         several is of the domain "mixed". With another domain or visit a new stretch begins.
         """
-        self._check(features, labels)
         names = {domains} if isinstance(domains, str) else set(domains)
         at = (names.pop() if len(names) == 1 else MIXED, visit)
         if at != self._at:
@@ -111,20 +100,6 @@ class Geometry:
             self._add(features.cpu().double(), labels.cpu().long())
             # A copy, since prototypes move in place, and these may turn out to be a domain's last.
             self._prototypes = None if prototypes is None else prototypes.detach().clone()
-
-    def _check(self, features: Tensor, labels: Tensor) -> None:
-        classes, size = self._source.shape
-        if features.ndim != 2 or features.shape[1] != size or labels.shape != features.shape[:1]:
-            raise ValueError(
-                f"Features of shape {tuple(features.shape)} and labels of shape "
-                f"{tuple(labels.shape)}; expected (images, {size}), as the source's prototypes "
-                "are, and one label an image."
-            )
-        if len(labels) and int(labels.max()) >= classes:
-            raise ValueError(
-                f"A label is {int(labels.max())}, but the source has prototypes of {classes} "
-                f"classes: labels go from 0 to {classes - 1}, −1 where an image is not scored."
-            )
 
     def _add(self, features: Tensor, labels: Tensor) -> None:
         scored = labels >= 0
@@ -192,34 +167,21 @@ class Geometry:
     # To stop, and to go on exactly as if never stopped.
 
     def save(self, path: str | Path) -> None:
-        files.write(path, KIND, self.header(), self.state())
-
-    def load(self, path: str | Path) -> None:
-        self.restore(*files.read(path, KIND))
-
-    def header(self) -> dict[str, Any]:
-        """What `state` does not hold, as JSON can."""
-        return {"at": self._at, "finished": [asdict(one) for one in self._finished]}
+        header = {"at": self._at, "finished": [asdict(one) for one in self._finished]}
+        files.write(path, KIND, header, self.state())
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of all that changes along a stream."""
-        held = {"counts": self._counts, "means": self._means, "deviations": self._deviations}
-        if self._prototypes is not None:
-            held["prototypes"] = self._prototypes
-        return {name: tensor.clone() for name, tensor in held.items()}
+        """Tensors that change along a stream."""
+        own = {} if self._prototypes is None else {"prototypes": self._prototypes}
+        sums = {"counts": self._counts, "means": self._means, "deviations": self._deviations}
+        return sums | own
 
-    def restore(self, header: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
-        """Take over what `header` and `state` gave."""
-        if state["means"].shape != self._means.shape:
-            raise ValueError(
-                f"The state is of (classes, feature size) {tuple(state['means'].shape)}, the "
-                f"source's prototypes are {tuple(self._means.shape)}: it is of another model."
-            )
+    def load(self, path: str | Path) -> None:
+        header, state = files.read(path, KIND)
         self._at = None if header["at"] is None else (header["at"][0], header["at"][1])
         self._finished = [Distances(**one) for one in header["finished"]]
-        for name in ("counts", "means", "deviations"):
-            getattr(self, f"_{name}").copy_(state[name])
-        self._prototypes = state["prototypes"].clone() if "prototypes" in state else None
+        self._counts, self._means = state["counts"], state["means"]
+        self._deviations, self._prototypes = state["deviations"], state.get("prototypes")
 
 
 def _mean(values: Tensor) -> float | None:

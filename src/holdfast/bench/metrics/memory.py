@@ -23,7 +23,10 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         elif STATUS.exists():
-            give_back()
+            # What earlier work left behind is none of what comes next.
+            gc.collect()
+            with suppress(OSError, AttributeError):  # a C library other than glibc has none
+                ctypes.CDLL(None).malloc_trim(0)
             # The high-water mark starts anew; where it may not, it is that of the process so far.
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5")
@@ -37,10 +40,3 @@ class PeakMemory:
             return math.nan
         _, found, rest = text.partition("VmHWM:")
         return int(rest.split()[0]) * 1024 / MEGABYTE if found else math.nan
-
-
-def give_back() -> None:
-    """What earlier work left behind, to the system: it is none of what comes next."""
-    gc.collect()
-    with suppress(OSError, AttributeError):  # a C library other than glibc has none
-        ctypes.CDLL(None).malloc_trim(0)

@@ -16,9 +16,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.bench.manifest import Metrics
-from holdfast.bench.metrics.curve import Curve, Durations
 from holdfast.bench.metrics.seen import Seen
-from holdfast.bench.metrics.tally import Tally, ratio
+from holdfast.bench.metrics.tally import Curve, Durations, Tally, mean, ratio
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.engine.last import Last, Watch
 from holdfast.util.whole import whole
@@ -128,11 +127,7 @@ class Recorder:
         self.intruders.add(seen, ~scored)
 
     def _add(self, domain: str, seen: Seen, which: Any = slice(None)) -> None:
-        tally = self.domains.get(domain) or Tally(self.classes)
-        tally.add(seen, which)
-        if domain not in self.domains:
-            # Not into the old one: a table that shows it may be drawn in another thread.
-            self.domains = {**self.domains, domain: tally}
+        self.domains.setdefault(domain, Tally(self.classes)).add(seen, which)
 
     def _follow(self, seen: Seen) -> None:
         """What the method did."""
@@ -170,14 +165,19 @@ class Recorder:
         return total
 
     @property
+    def scores(self) -> dict[str, float]:
+        """Accuracy by domain."""
+        return {name: tally.accuracy for name, tally in self.domains.items()}
+
+    @property
     def mean_accuracy(self) -> float:
         """Mean over domains."""
-        return _mean([tally.accuracy for tally in self.domains.values()])
+        return mean(self.scores.values())
 
     @property
     def mean_accuracy_corrupted(self) -> float:
         """Mean over domains but clean images, `original`."""
-        return _mean([tally.accuracy for name, tally in self.domains.items() if name != CLEAN])
+        return mean(score for name, score in self.scores.items() if name != CLEAN)
 
     def summary(self) -> Metrics:
         """All figures as JSON has them: NaN is None, and what differs from run to run has `time`
@@ -216,7 +216,3 @@ class Recorder:
             name: value if value is not None and math.isfinite(value) else None
             for name, value in found.items()
         }
-
-
-def _mean(values: list[float]) -> float:
-    return ratio(sum(values), len(values))

@@ -46,6 +46,9 @@ SCHEMA: dict[str, pl.DataType] = {
 LOSS, IMAGES = "loss/", "images/"
 MIXED = "mixed"
 
+# What a batch, its row and `Last` have under the same name.
+FROM_LAST = ("reliable", "due", "stepped", "refused", "forwards", "backwards")
+
 
 @dataclass(frozen=True, eq=False)
 class Seen:
@@ -101,28 +104,15 @@ class Seen:
         if len(names) != len(known):
             raise ValueError(f"{len(names)} domains of {len(known)} images: give one or as many.")
         predicted, confidence, entropy = _look(logits)
-        did = Last() if last is None else last
-        if time is None:
-            time = math.nan if last is None else last.seconds
+        did = {}
+        if last is not None:
+            did = {name: getattr(last, name) for name in ("losses", "images", *FROM_LAST)}
+            time = last.seconds if time is None else time
         return cls(
-            batch=batch,
-            visit=visit,
-            domains=names,
-            labels=known,
-            predicted=predicted,
-            confidence=confidence,
-            entropy=entropy,
-            missed=missed,
-            losses=did.losses,
-            images=did.images,
-            reliable=did.reliable,
-            due=None if last is None else did.due,
-            stepped=did.stepped,
-            refused=did.refused,
-            forwards=did.forwards,
-            backwards=did.backwards,
-            time=time,
+            *(batch, visit, names, known, predicted, confidence, entropy, missed),
+            time=math.nan if time is None else time,
             memory=memory,
+            **did,
         )
 
     def __len__(self) -> int:
@@ -149,12 +139,7 @@ class Seen:
             "confidence": self.confidence.tolist(),
             "entropy": self.entropy.tolist(),
             "missed": self.missed,
-            "reliable": self.reliable,
-            "due": self.due,
-            "stepped": self.stepped,
-            "refused": self.refused,
-            "forwards": self.forwards,
-            "backwards": self.backwards,
+            **{name: getattr(self, name) for name in FROM_LAST},
             **{LOSS + term: value for term, value in self.losses.items()},
             **{IMAGES + term: count for term, count in self.images.items()},
             "time": None if math.isnan(self.time) else self.time,
@@ -163,6 +148,7 @@ class Seen:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Seen:
+        row = {"due": None, **row}  # files of version 0.1 do not say
         return cls(
             batch=row["batch"],
             visit=row["visit"],
@@ -174,12 +160,7 @@ class Seen:
             missed=row["missed"],
             losses=_named(row, LOSS),
             images=_named(row, IMAGES),
-            reliable=row["reliable"],
-            due=row.get("due"),  # files of version 0.1 do not say
-            stepped=row["stepped"],
-            refused=row["refused"],
-            forwards=row["forwards"],
-            backwards=row["backwards"],
+            **{name: row[name] for name in FROM_LAST},
             time=math.nan if row["time"] is None else row["time"],
             memory=math.nan if row["memory"] is None else row["memory"],
         )

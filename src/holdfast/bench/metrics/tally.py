@@ -1,9 +1,9 @@
-"""What is known of some images, in memory that does not grow with their number."""
+"""What is known of some images, and of their time, in memory that does not grow with them."""
 
 from __future__ import annotations
 
 import math
-from functools import cache
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,11 +29,8 @@ class Diagram(NamedTuple):
     entropy: Values
 
 
-@cache
-def _edges(bins: int) -> NDArray[np.float32]:
-    # Torch's, as in torchmetrics: numpy rounds some of them the other way.
-    edges: NDArray[np.float32] = torch.linspace(0, 1, bins + 1, dtype=torch.float32).numpy()
-    return edges
+# Torch's, as in torchmetrics: numpy rounds some of them the other way.
+EDGES = {bins: torch.linspace(0, 1, bins + 1, dtype=torch.float32).numpy() for bins in (15, 20)}
 
 
 class Tally:
@@ -51,7 +48,7 @@ class Tally:
         """Images whose confidence is above 0.95."""
         # By confidence, in bins of equal width: images, and their sums of correct, confidence and
         # entropy. As in torchmetrics, exactly 1 is a bin of its own, after the others.
-        self._binned: dict[int, Values] = {bins: np.zeros((4, bins + 1)) for bins in (15, 20)}
+        self._binned: dict[int, Values] = {bins: np.zeros((4, bins + 1)) for bins in EDGES}
 
     def add(self, seen: Seen, which: Any = slice(None)) -> None:
         labels, predicted = seen.labels[which], seen.predicted[which]
@@ -63,7 +60,7 @@ class Tally:
         self.above += int((confidence > 0.95).sum())
         values = (None, scored & (labels == predicted), confidence, entropy)
         for bins, binned in self._binned.items():
-            at = np.searchsorted(_edges(bins), confidence, side="right") - 1
+            at = np.searchsorted(EDGES[bins], confidence, side="right") - 1
             for sums, each in zip(binned, values, strict=True):
                 sums += np.bincount(at, each, bins + 1)
 
@@ -90,12 +87,10 @@ class Tally:
 
     @property
     def confidence(self) -> float:
-        """Mean confidence."""
         return ratio(self._sums[2], self.images)
 
     @property
     def entropy(self) -> float:
-        """Mean entropy."""
         return ratio(self._sums[3], self.images)
 
     @property
@@ -146,5 +141,76 @@ class Tally:
         return sums
 
 
+class Curve:
+    """Accuracy over time, in at most so many stretches of equally many images; an even number.
+
+    When all are full, neighbours become one and stretches are twice as long: the sums stay exact,
+    and are the same however the stream was cut into batches.
+    """
+
+    def __init__(self, stretches: int = 256):
+        self.width = 1
+        """Images in a stretch; the last one may have fewer."""
+        self.images = 0
+        self._correct = np.zeros(stretches, np.int64)
+
+    def add(self, correct: NDArray[np.bool_]) -> None:
+        """The next images of the stream: whether each was right."""
+        end, stretches = self.images + len(correct), len(self._correct)
+        while end > stretches * self.width:
+            pairs = self._correct.reshape(-1, 2).sum(1)
+            self._correct = np.concatenate([pairs, np.zeros_like(pairs)])
+            self.width *= 2
+        at = np.arange(self.images, end) // self.width
+        self._correct += np.bincount(at[correct], minlength=stretches)
+        self.images = end
+
+    @property
+    def ends(self) -> NDArray[np.int64]:
+        """How many images had been seen at the end of each stretch."""
+        full = np.arange(self.width, self.images + self.width, self.width, dtype=np.int64)
+        return np.minimum(full, self.images)
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Of each stretch, in %."""
+        ends = self.ends
+        share: NDArray[np.float64] = self._correct[: len(ends)] / np.diff(ends, prepend=0)
+        return 100 * share
+
+
+class Durations:
+    """How long batches took, counted in steps of 2 %, so that quantiles are exact to 1 %."""
+
+    LEAST = 1e-6
+    STEP = math.log(1.02)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._count = np.zeros(1300, np.int64)  # up to 42 hours
+        self._shortest, self._longest = math.inf, 0.0
+
+    def add(self, seconds: float) -> None:
+        at = int(math.log(max(seconds, self.LEAST) / self.LEAST) / self.STEP)
+        self._count[min(at, len(self._count) - 1)] += 1
+        self.seconds += seconds
+        self._shortest = min(self._shortest, seconds)
+        self._longest = max(self._longest, seconds)
+
+    def quantile(self, percent: int) -> float:
+        """The shortest time than which so many % of the batches took no longer."""
+        total = np.cumsum(self._count)
+        if total[-1] == 0:
+            return math.nan
+        rank = -(-percent * int(total[-1]) // 100)
+        middle = self.LEAST * math.exp((int(np.searchsorted(total, rank)) + 0.5) * self.STEP)
+        return min(max(middle, self._shortest), self._longest)
+
+
 def ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else math.nan
+
+
+def mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return ratio(sum(known), len(known))

@@ -3,7 +3,6 @@
 import polars as pl
 import pytest
 
-from holdfast.report.coincide import coincidence
 from holdfast.report.figure import Figure
 
 
@@ -46,4 +45,4 @@ def figure(lines):
     ],
 )
 def test_lines_that_coincide_are_named(lines, said):
-    assert coincidence(figure(lines)) == said
+    assert figure(lines).note == said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.bench.materials import Materials
@@ -18,14 +18,13 @@ def announce(lines: Iterable[str]) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def preview(runs: Iterable[Run], materials: Materials) -> list[str]:
+def preview(runs: Sequence[Run], materials: Materials) -> list[str]:
     """Lines to read before the runs begin. What is wrong with a run, the run itself says."""
-    known = list(runs)
-    return [*preview_streams(known, materials), *preview_methods(known, materials)]
+    return [*preview_streams(runs, materials), *preview_methods(runs, materials)]
 
 
 def preview_streams(
-    runs: Iterable[Run], materials: Materials, *, errors: bool = False
+    runs: Sequence[Run], materials: Materials, *, errors: bool = False
 ) -> list[str]:
     """How many images and batches each stream has, for how many runs, and its notices; `errors`:
     also why a stream or a model cannot be opened, where no run is to say it."""
@@ -33,8 +32,7 @@ def preview_streams(
     lines: dict[str, int] = {}
     notices: dict[str, None] = {}
     failed: dict[str, str] = {}
-    known = list(runs)
-    for run in known:
+    for run in runs:
         try:
             key = (id(materials.data(run)), str(run.resolved_stream), run.stream.intruders)
             flow = flows[key] = flows.get(key) or materials.flow(run)
@@ -47,7 +45,7 @@ def preview_streams(
         notices |= dict.fromkeys(flow.notices)
     sizes = [f"{line}; {count} run{'s' * (count > 1)}" for line, count in lines.items()]
     if errors:
-        for run in known:
+        for run in runs:
             try:
                 materials.model(run)
             except Exception as error:

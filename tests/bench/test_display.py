@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from holdfast.bench.display.board import Board, clock
+from holdfast.bench.display import Board, clock
+from holdfast.bench.many import perform_all
 from holdfast.bench.names import apart, short
 from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
@@ -29,8 +30,7 @@ def folders(runs, materials, tmp_path_factory):
 def watched(runs, materials, out, **console):
     file = io.StringIO()
     with Board(runs, Console(file=file, **console)) as board:
-        for run in runs:
-            perform(run, materials, out, watcher=board)
+        perform_all(runs, out, tell=board, materials=materials)
         page = as_text(board.render())
     return file.getvalue(), page
 
@@ -58,14 +58,14 @@ def test_how_far_a_run_is_is_told_while_it_goes_on(runs, materials, tmp_path):
     drawn = []
 
     class Drawing(Board):
-        def sees(self, seen):
-            super().sees(seen)
+        def __call__(self, number, news):
+            super().__call__(number, news)
             drawn.append(as_text(self.render()).splitlines()[-1])
 
     board = Drawing(runs, Console(file=io.StringIO(), force_terminal=True, width=200))
-    perform(runs[2], materials, tmp_path, watcher=board)
-    assert len(drawn) == 4
-    for number, line in enumerate(drawn, start=1):
+    perform_all(runs[2:3], tmp_path, tell=board, materials=materials)
+    assert len(drawn) == 6  # as it begins and as it ends too
+    for number, line in enumerate(drawn[1:5], start=1):
         assert f"batch {number} of 4" in line and "batches/s, " in line and line.endswith("left")
 
 

@@ -1,0 +1,182 @@
+"""What is seen while runs go on; where there is no terminal, plain lines.
+
+Board    of one at a time: a table that fills
+Roster   of many at a time: a bar for each
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+from holdfast.bench.many import Outcome
+from holdfast.bench.names import apart, labels, short
+from holdfast.bench.plan import Run
+from holdfast.bench.run import Progress
+from holdfast.util.terminal import break_name, columns
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# A table with a row for each method needs this much room; on a narrower terminal it is turned.
+WIDE = 150
+# And then its headings are broken to this width, where they can be.
+NARROW = 8
+
+
+class Display:
+    """`with Board(runs) as board: perform_all(runs, out, tell=board)`."""
+
+    screen: Live | Bars
+
+    def __init__(self, runs: Sequence[Run], console: Console | None = None):
+        self.console = Console(stderr=True) if console is None else console
+        self.names = labels(runs)
+        self.latest: dict[int, Progress] = {}
+        self.outcomes: dict[int, Outcome] = {}
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self.screen.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.console.is_terminal:
+            self.screen.stop()
+
+    @property
+    def finished(self) -> int:
+        return sum(one.folder is not None for one in self.outcomes.values())
+
+    def __call__(self, number: int, news: Progress | Outcome) -> None:
+        before = self.latest.get(number)
+        if isinstance(news, Progress):
+            self.latest[number] = news
+        else:
+            self.outcomes[number] = news
+            if news.error:
+                self.latest.pop(number, None)
+        lines = list(self.hear(number, before, news))
+        if not self.console.is_terminal:
+            for line in lines:
+                print(line, file=self.console.file, flush=True)
+
+    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
+        """Take in what is new of a run, after what was told of it before; and say it in lines."""
+        raise NotImplementedError
+
+
+class Board(Display):
+    """A table of accuracies by method and domain; in lines, one for each domain."""
+
+    def __init__(self, runs: Sequence[Run], console: Console | None = None):
+        super().__init__(runs, console)
+        self.titles = apart(runs)
+        self._now: int | None = None
+        self._start, self._before = 0.0, 0
+        self.screen = Live(
+            get_renderable=self.render, console=self.console, refresh_per_second=4, transient=True
+        )
+
+    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
+        if isinstance(news, Progress) and before is None:
+            self._start, self._before = time.monotonic(), news.done
+        self._now = number if isinstance(news, Progress) else None
+        name, last = self.names[number], self.latest.get(number)
+        if last is None:
+            return
+        ended = isinstance(news, Outcome)
+        if before is None:
+            if 0 < last.done < last.batches:
+                yield f"{name}: goes on at batch {last.done} of {last.batches}"
+        elif before.domain in last.scores and (ended or before.domain != last.domain):
+            yield f"{name}: {before.domain} {last.scores[before.domain]:.2f} %"
+        if isinstance(news, Outcome) and news.folder is not None:
+            yield f"{name}: mean {last.accuracy:.2f} %, {last.done} batches, {news.folder.path}"
+
+    def render(self) -> Group:
+        """As it is now; it may be drawn in another thread."""
+        cells = {title: self._cells(title) for title in self.titles}
+        domains = list(dict.fromkeys(name for row in cells.values() for name in row))
+        if self.console.width >= WIDE:
+            table = columns("method", *map(short, domains))
+            for title, row in cells.items():
+                table.add_row(Text(title), *(row.get(name, Text("")) for name in domains))
+        else:
+            table = columns("domain", *(break_name(title, NARROW) for title in cells))
+            for name in domains:
+                table.add_row(name, *(row.get(name, Text("")) for row in cells.values()))
+        return Group(table, self._progress())
+
+    def _cells(self, title: str) -> dict[str, Text]:
+        """Accuracies so far, the mean over seeds; the domain at hand in italics."""
+        runs = {n: one for n, one in list(self.latest.items()) if self.titles[n] == title}
+        at_hand = runs[self._now].domain if self._now in runs else None
+        found = {}
+        for name in dict.fromkeys(name for one in runs.values() for name in one.scores):
+            values = [one.scores[name] for one in runs.values() if name in one.scores]
+            style = "italic cyan" if name == at_hand else ""
+            found[name] = Text(f"{sum(values) / len(values):.1f}", style)
+        return found
+
+    def _progress(self) -> Text:
+        number, count = self._now, len(self.names)
+        if number is None:
+            return Text(f"run {min(len(self.outcomes) + 1, count)} of {count}: preparing …")
+        last = self.latest[number]
+        spent, done = time.monotonic() - self._start, last.done - self._before
+        rate = done / spent if spent and done else 0.0
+        left = (last.batches - last.done) / rate if rate else 0.0
+        return Text(
+            f"run {number + 1} of {count}: {self.names[number]}, "
+            f"batch {last.done} of {last.batches}  "
+            + (f"{rate:.1f} batches/s, {clock(left)} left" if rate else "")
+        )
+
+
+class Roster(Display):
+    """Bars for all runs and for each that goes on; in lines, one for each that ends."""
+
+    def __init__(self, runs: Sequence[Run], console: Console | None = None):
+        super().__init__(runs, console)
+        self._rows: dict[int, TaskID] = {}
+        self.screen = self._bars = Bars(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figure]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
+        self._all = self._bars.add_task("runs", total=len(runs), figure="")
+
+    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
+        if isinstance(news, Progress):
+            if number not in self._rows:
+                self._rows[number] = self._bars.add_task(self.names[number], figure="")
+            mean = "" if math.isnan(news.accuracy) else f"{news.accuracy:.2f} %"
+            row = self._rows[number]
+            self._bars.update(row, total=news.batches, completed=news.done, figure=mean)
+            return
+        if number in self._rows:
+            self._bars.remove_task(self._rows.pop(number))
+        count, failed = len(self.outcomes), len(self.outcomes) - self.finished
+        self._bars.update(self._all, completed=count, figure=f"{failed} failed" if failed else "")
+        mean = f": mean {before.accuracy:.2f} %, {before.done} batches" if before else ""
+        what = f"failed: {news.error}" if news.error else f"finished{mean}"
+        yield f"[{count}/{len(self.names)}] {self.names[number]} {what}"
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,1 +1,0 @@
-"""What is seen while runs go on."""
