@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from holdfast.engine.checks import channels_come_last, check_logits, refuse_probabilities
 from holdfast.engine.heads import Seen, by_image, find_head, is_head, linear_layers, unwatch, watch
 from holdfast.engine.norms import Normalisation, Statistics, batch_norms
-from holdfast.util.hashing import tensor_hash
+from holdfast.util.files import tensor_hash
 from holdfast.util.words import listed
 
 MemoryFormat = Literal["auto", "channels_last", "contiguous"]
