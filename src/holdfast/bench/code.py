@@ -18,7 +18,7 @@ from holdfast.recipes.registry import is_own
 ASIDE = {
     "__init__.py",
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/"),
-    *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "stopping", "terminal", "words")),
+    *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
     *(f"bench/{name}.py" for name in ("names", "on_ray", "sweep")),

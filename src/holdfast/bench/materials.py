@@ -31,7 +31,7 @@ from holdfast.engine.network import fingerprint as model_fingerprint
 from holdfast.engine.network import logits_of
 from holdfast.models.find import find_model, hash_of_code
 from holdfast.source.source import Source
-from holdfast.util.hashing import file_hash, text_hash
+from holdfast.util.files import file_hash, text_hash
 from holdfast.util.words import first_line
 
 # The model of these data, and the images that models of them were trained on, where it is known.

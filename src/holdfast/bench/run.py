@@ -26,7 +26,7 @@ from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Batch
 from holdfast.engine.adapter import Adapter
-from holdfast.util.stopping import stoppable
+from holdfast.util.progress import stoppable
 from holdfast.util.words import first_line
 
 # Seconds between two snapshots: what a kill costs at most.

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from holdfast.recipes.base import Learner, Method
 from holdfast.recipes.registry import check_fields, check_name, is_own
-from holdfast.util.hashing import text_hash
+from holdfast.util.files import text_hash
 from holdfast.util.imports import file_hash, import_code, is_file
 from holdfast.util.words import listed, nearest
 
