@@ -14,7 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from holdfast.paper.published_rows import published_rows
+from holdfast.paper.comparable import published_rows
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
 

@@ -4,7 +4,7 @@ import pytest
 from made import HOSTILE, make_run
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.paper.published_rows import published_rows
+from holdfast.paper.comparable import published_rows
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
 

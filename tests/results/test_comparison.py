@@ -6,7 +6,7 @@ import pytest
 from made import HASHES, make_run
 
 from holdfast.bench.sweep import CHOSEN
-from holdfast.paper.published_rows import published_rows
+from holdfast.paper.comparable import published_rows
 from holdfast.report.page import Report, page
 from holdfast.report.texts import markdown
 from holdfast.results.comparison import compare

@@ -6,8 +6,8 @@ from made import HASHES, make_run, make_without_rows, retell
 from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN
+from holdfast.paper.comparable import published_rows
 from holdfast.paper.published import published
-from holdfast.paper.published_rows import published_rows
 from holdfast.results.comparison import compare
 from holdfast.results.gather import gather
 from holdfast.results.tables import accuracy_table, alarm_lines, idle_note, metrics_table

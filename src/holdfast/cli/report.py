@@ -33,7 +33,7 @@ class Report:
     def run(self) -> None:
         from functools import partial
 
-        from holdfast.paper.published_rows import published_rows
+        from holdfast.paper.comparable import published_rows
         from holdfast.report.follow import follow, write
         from holdfast.report.page import Report as Content
         from holdfast.report.page import page

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from holdfast.bench.given import GivenOptions
 from holdfast.bench.plan import Run
@@ -26,7 +27,6 @@ from holdfast.paper.comparable import (
 )
 from holdfast.paper.experiments import Experiment, Line
 from holdfast.paper.measures import MEASURES, SIXTEEN, Measure
-from holdfast.paper.published import PublishedFigure
 from holdfast.recipes.compose import PRESETS, compose
 from holdfast.results.group import Group
 from holdfast.results.numbers import Number
@@ -51,8 +51,7 @@ def plans(
     compared = [run for line, run in found if in_protocol(experiment, line)]
     missing = CONTROL.method not in (line.method for line in experiment.lines)
     if missing and not any(planned_differences(run, experiment) for run in compared):
-        control = replace(experiment, analysis=False)
-        run = _plan(control, setup, preset, CONTROL, experiment.streams[0], setup.all_seeds[0])
+        run = _plan(experiment, setup, preset, CONTROL, experiment.streams[0], setup.all_seeds[0])
         found.append((CONTROL, run))
     return found
 
@@ -68,7 +67,8 @@ def _plan(
     if preset is None:
         data = setup.given.get("data")
         preset = data if data in PRESETS else experiment.benchmark.preset
-    given = {"preset": preset, "stream": stream, "analysis": experiment.analysis}
+    analysis = experiment.analysis and line != CONTROL
+    given = {"preset": preset, "stream": stream, "analysis": analysis}
     batch = {} if line.batch is None else {"batch": line.batch}
     return setup.plan(_shortest(line.method, preset), seed, **given, **batch)
 
@@ -102,10 +102,10 @@ class GridRow:
     """Numbers by column; what is not known has no cell."""
 
     label: str
-    cells: Mapping[str, Number]
     host: str | None = None
     """The label of the row that this one adds a plug-in to."""
-    idle: frozenset[str] = frozenset()
+    cells: dict[str, Number] = field(default_factory=dict)
+    idle: set[str] = field(default_factory=set)
     """The columns in which its method hardly acted."""
 
 
@@ -178,33 +178,21 @@ def evaluate(experiment: Experiment, folders: Mapping[Line, Sequence[RunFolder]]
 
 
 def _grid(experiment: Experiment, measure: Measure, groups: Mapping[Line, Group]) -> Grid:
-    ours: dict[str, dict[str, Number]] = {}
-    printed: dict[str, dict[str, Number]] = {}
-    hosts: dict[str, str | None] = {}
-    idle: dict[str, set[str]] = {}
-    columns: dict[str, None] = {}
+    ours: dict[str, GridRow] = {}
+    papers: dict[str, GridRow] = {}
     for line in experiment.lines:
         host = experiment.host_of(line)
-        hosts.setdefault(line.label, None if host is None else host.label)
+        empty = partial(GridRow, line.label, None if host is None else host.label)
+        row = ours.setdefault(line.label, empty())
         if line in groups:
-            for name, number in _numbers(measure, groups[line]).items():
-                column = _column(name, line)
-                columns.setdefault(column)
-                ours.setdefault(line.label, {})[column] = number
-                if groups[line].idle:
-                    idle.setdefault(line.label, set()).add(column)
-        for name, number in _printed(experiment, line, measure).items():
-            printed.setdefault(line.label, {})[_column(name, line)] = number
-    return Grid(
-        measure,
-        tuple(columns),
-        tuple(columns) if any(line.batch for line in experiment.lines) else measure.summary,
-        tuple(
-            GridRow(label, ours.get(label, {}), host, frozenset(idle.get(label, ())))
-            for label, host in hosts.items()
-        ),
-        tuple(GridRow(label, cells, hosts[label]) for label, cells in printed.items()),
-    )
+            numbers = _by_column(_numbers(measure, groups[line]), line)
+            row.cells.update(numbers)
+            row.idle.update(numbers if groups[line].idle else ())
+        if numbers := _by_column(_printed(experiment, line, measure), line):
+            papers.setdefault(line.label, empty()).cells.update(numbers)
+    columns = tuple(dict.fromkeys(column for row in ours.values() for column in row.cells))
+    summary = columns if any(line.batch for line in experiment.lines) else measure.summary
+    return Grid(measure, columns, summary, tuple(ours.values()), tuple(papers.values()))
 
 
 def _numbers(measure: Measure, group: Group) -> dict[str, Number]:
@@ -218,8 +206,8 @@ def _numbers(measure: Measure, group: Group) -> dict[str, Number]:
     return {name: number for name, number in numbers.items() if number}
 
 
-def _column(name: str, line: Line) -> str:
-    return name if line.batch is None else str(line.batch)
+def _by_column(numbers: Mapping[str, Number], line: Line) -> dict[str, Number]:
+    return {str(line.batch or name): number for name, number in numbers.items()}
 
 
 def _printed(experiment: Experiment, line: Line, measure: Measure) -> dict[str, Number]:
@@ -230,11 +218,10 @@ def _printed(experiment: Experiment, line: Line, measure: Measure) -> dict[str, 
         numbers = {name: Number(value) for name, value in measure.printed(row).items()}
         if row.std is not None and SIXTEEN in numbers:
             numbers[SIXTEEN] = Number(row.mean, row.std)
-    if isinstance(experiment.printed, PublishedFigure):
-        for stated in experiment.printed.stated:
-            name = stated.quantity.removeprefix("share ")
-            if stated.method == line.method and name in measure.summary:
-                numbers[name] = Number(stated.value)
+    for stated in experiment.printed.stated:
+        name = stated.quantity.removeprefix("share ")
+        if stated.method == line.method and name in measure.summary:
+            numbers[name] = Number(stated.value)
     return numbers
 
 

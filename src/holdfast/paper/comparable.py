@@ -7,7 +7,8 @@ that never adapts has to score what the paper's Source row says, domain by domai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from holdfast.bench.materials import MODELS, SOURCES
@@ -15,10 +16,15 @@ from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse
 from holdfast.models.zoo import NETWORKS
-from holdfast.paper.experiments import Experiment, Line
+from holdfast.paper.experiments import Experiment, Line, experiments
+from holdfast.paper.measures import FIFTEEN, printed_means
 from holdfast.paper.published import Benchmark, PublishedRow, published
 from holdfast.recipes.compose import compose
+from holdfast.results.comparison import Comparison, short_data
+from holdfast.results.numbers import Number
 from holdfast.results.stored import StoredRun
+from holdfast.results.tables import PublishedNumbers, PublishedRows
+from holdfast.util.words import enumerated
 
 CONTROL = Line("Source", "frozen")
 
@@ -44,14 +50,15 @@ def published_row(experiment: Experiment, line: Line) -> PublishedRow | None:
     have it, they agree."""
     if not in_protocol(experiment, line):
         return None
-    tables = (
-        table
-        for table in published().values()
-        if table.of_paper
-        and table.benchmark == experiment.benchmark
-        and table.stream == experiment.stream
-    )
-    return next((row for table in tables if (row := table.row(line.method))), None)
+    return next(_rows_of(line.method, experiment.benchmark, experiment.stream), None)
+
+
+def _rows_of(method: str, benchmark: Benchmark, stream: str) -> Iterator[PublishedRow]:
+    for table in published().values():
+        if table.of_paper and (table.benchmark, table.stream) == (benchmark, stream):
+            row = table.row(method)
+            if row is not None:
+                yield row
 
 
 def planned_differences(run: Run, experiment: Experiment) -> list[str]:
@@ -108,20 +115,13 @@ def network(run: Run) -> str | None:
 
 def differences(experiment: Experiment, runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """What keeps finished runs from standing beside the paper's; empty: nothing."""
-    finished = list(runs)
-    found = [text for one in finished for text in _differences(experiment, one)]
-    if not found:
-        found = _control(experiment.benchmark, finished)
-    return tuple(dict.fromkeys(found))
-
-
-def _differences(experiment: Experiment, one: StoredRun) -> list[str]:
-    found = planned_differences(one.run, experiment)
-    benchmark = experiment.benchmark
-    images = images_a_domain(one)
-    if images != benchmark.images and not one.run.resolved_stream.limit:
-        found.append(_images(images, benchmark))
-    return found
+    finished, benchmark, found = list(runs), experiment.benchmark, []
+    for one in finished:
+        found += planned_differences(one.run, experiment)
+        images = images_a_domain(one)
+        if images != benchmark.images and not one.run.resolved_stream.limit:
+            found.append(_images(images, benchmark))
+    return tuple(dict.fromkeys(found or _control(benchmark, finished)))
 
 
 def images_a_domain(run: StoredRun) -> int:
@@ -134,16 +134,10 @@ def _images(count: int, benchmark: Benchmark) -> str:
 
 def _control(benchmark: Benchmark, runs: list[StoredRun]) -> list[str]:
     """What the model that never adapts says of data and weights."""
-    frozen = compose(CONTROL.method, preset=benchmark.preset)
-    source = next(
-        row
-        for table in published().values()
-        if table.of_paper and table.benchmark == benchmark
-        if (row := table.row(CONTROL.method))
-    )
-    controls = [one for one in runs if one.run.composition == frozen]
+    controls = _controls(benchmark, runs)
     if not controls:
         return ["no run of frozen shows that data and weights are the paper's"]
+    source = next(_rows_of(CONTROL.method, benchmark, "continual"))
     found = []
     for one in controls:
         ours = one.by_domain("accuracy")
@@ -159,3 +153,96 @@ def _control(benchmark: Benchmark, runs: list[StoredRun]) -> list[str]:
     if len({one.manifest.code for one in runs}) > 1:
         found.append("runs were made by different code")
     return found
+
+
+def _controls(benchmark: Benchmark, runs: Iterable[StoredRun]) -> list[StoredRun]:
+    frozen = compose(CONTROL.method, preset=benchmark.preset)
+    return [one for one in runs if one.run.composition == frozen]
+
+
+# Of a comparison.
+
+
+def published_rows(comparison: Comparison) -> PublishedRows:
+    found = _published_rows(comparison)
+    return replace(found, note=f"{found.note} {comparison.caveat}".strip())
+
+
+def _published_rows(comparison: Comparison) -> PublishedRows:
+    runs = {
+        group.label: [run for run in group.runs if _can_be_compared(run)]
+        for group in comparison.groups
+    }
+    known = [run for of_group in runs.values() for run in of_group]
+    if not known and any(run.finished for run in comparison.runs):
+        return PublishedRows("None of these runs can stand beside published numbers.")
+    if not known:
+        return PublishedRows("No run is finished, so none stands beside published numbers.")
+    data = known[0].run.data.name
+    tables = [one for one in _tables() if one.benchmark.data == data]
+    if not tables:
+        name = short_data(data)
+        return PublishedRows(f"The paper has no numbers on {name}, so none stand beside these.")
+    tried = [_try(table, runs) for table in tables]
+    return max(tried, key=lambda one: len(one.rows))
+
+
+def _tables() -> Iterable[Experiment]:
+    """The paper's, one for each benchmark and kind of stream."""
+    found: dict[tuple[Benchmark, str], Experiment] = {}
+    for one in experiments().values():
+        if one.printed.rows:
+            found.setdefault((one.benchmark, one.stream), one)
+    return found.values()
+
+
+def _try(experiment: Experiment, runs: Mapping[str, list[StoredRun]]) -> PublishedRows:
+    controls = _controls(experiment.benchmark, [one for each in runs.values() for one in each])
+    rows: dict[str, PublishedNumbers] = {}
+    reasons: dict[str, None] = {}
+    for label, each in runs.items():
+        if not each:
+            continue
+        same = [one for one in controls if one.manifest.code == each[0].manifest.code]
+        apart = differences(experiment, [*(same or controls), *each])
+        reasons |= dict.fromkeys(apart)
+        row = None if apart else published_row(experiment, Line(label, each[0].run.method))
+        if row is not None:
+            rows[label] = _numbers(row)
+    if rows:
+        rest = f" For the others: {enumerated(list(reasons)[:4])}." if reasons else ""
+        return PublishedRows(
+            f"Published numbers are the paper's ({experiment.where}): data, model and protocol "
+            f"are the same, and the model that never adapts scores what the paper says.{rest}",
+            rows,
+        )
+    if reasons:
+        why = enumerated(list(reasons)[:4])
+        return PublishedRows(f"Not comparable with the paper's {experiment.where}: {why}.")
+    return PublishedRows(f"The paper's {experiment.where} has none of these methods.")
+
+
+def _numbers(row: PublishedRow) -> PublishedNumbers:
+    numbers = {f"accuracy/{name}": Number(value) for name, value in row.by_domain.items()}
+    numbers["mean_accuracy"] = Number(row.mean, math.nan if row.std is None else row.std)
+    if FIFTEEN in (means := printed_means(row)):
+        numbers["mean_accuracy_corrupted"] = Number(means[FIFTEEN])
+    return PublishedNumbers(row.label, numbers)
+
+
+def _can_be_compared(run: StoredRun) -> bool:
+    """Whether the benchmark's own rules can be asked about it: its manifest holds what a run's
+    does."""
+    manifest = run.manifest
+    try:
+        written = run.run
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+        return False
+    return (
+        manifest.finished
+        and isinstance(written.data.name, str)
+        and isinstance(written.model.name, str | None)
+        and {"data", "model"} <= set(manifest.hashes)
+        and bool(manifest.order)
+        and bool(run.by_domain("accuracy"))
+    )

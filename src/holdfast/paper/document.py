@@ -31,8 +31,8 @@ def document(answer: Answer) -> list[Block]:
         papers = grid.published if beside else ()
         found += _changes("Change over the host", grid, experiment.rows, grid.rows, papers)
     found += [*_idle(answer), *_verdicts(answer), *_comparison(answer, beside)]
-    if experiment.finding:
-        found.append(f"The paper finds, on {experiment.benchmark.data}: {experiment.finding}")
+    if finding := experiment.printed.finding:
+        found.append(f"The paper finds, on {experiment.benchmark.data}: {finding}")
     if any("Ours" in line.label for line in experiment.lines):
         found.append("Ours is the paper's name for debias.")
     if experiment.note:
@@ -101,7 +101,7 @@ def _changes(
     changes, in_paper = grid.changes(ours), {row.label: row for row in grid.changes(papers)}
     columns, cells = _change_cells(grid, changes)
     paper_columns, paper_cells = _change_cells(
-        grid, [in_paper.get(change.label, GridRow("", {})) for change in changes], "paper: "
+        grid, [in_paper.get(change.label, GridRow("")) for change in changes], "paper: "
     )
     lines = tuple(
         Row(

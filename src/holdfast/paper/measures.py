@@ -6,14 +6,13 @@ Accuracy and shares are in %, entropy in nats, time in ms.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
 import polars as pl
 
-from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.tally import Tally
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.paper.published import PublishedRow
@@ -48,29 +47,13 @@ class Measure:
 
 
 def _means(run: StoredRun) -> ByColumn:
-    return {
-        SIXTEEN: run.metric("mean_accuracy"),
-        FIFTEEN: run.metric("mean_accuracy_corrupted"),
-    }
-
-
-def _accuracy(run: StoredRun) -> ByColumn:
-    return {**run.by_domain("accuracy"), **_means(run)}
+    means = {SIXTEEN: "mean_accuracy", FIFTEEN: "mean_accuracy_corrupted"}
+    return {column: run.metric(name) for column, name in means.items()}
 
 
 def printed_means(row: PublishedRow) -> ByColumn:
     corrupted = [value for domain, value in row.by_domain.items() if domain != CLEAN]
     return {SIXTEEN: row.mean, **({FIFTEEN: fmean(corrupted)} if corrupted else {})}
-
-
-def _printed_accuracy(row: PublishedRow) -> ByColumn:
-    return {**row.by_domain, **printed_means(row)}
-
-
-def _only(names: Iterable[str], read: Callable[[StoredRun], ByColumn], run: StoredRun) -> ByColumn:
-    """Some of the columns."""
-    columns = read(run)
-    return {name: columns[name] for name in names}
 
 
 # By domain.
@@ -106,11 +89,7 @@ def _geometry(name: str, run: StoredRun) -> ByColumn:
 
 
 def _tallies(of: Callable[[Tally], float], run: StoredRun) -> ByColumn:
-    return _with_mean({name: of(tally) for name, tally in _recorder(run).domains.items()})
-
-
-def _recorder(run: StoredRun) -> Recorder:
-    return run.replay.recorder
+    return _with_mean({name: of(tally) for name, tally in run.replay.recorder.domains.items()})
 
 
 # Over all domains.
@@ -126,7 +105,7 @@ def _ece(run: StoredRun) -> ByColumn:
 
 
 def _by_confidence(name: str, run: StoredRun) -> ByColumn:
-    values = getattr(_recorder(run).total.diagram(), name)
+    values = getattr(run.replay.recorder.total.diagram(), name)
     return dict(zip(BINS, values.tolist(), strict=True))
 
 
@@ -144,16 +123,12 @@ def by_rank(tally: Tally) -> list[float]:
     return sorted((tally.predicted / fair).tolist(), reverse=True)
 
 
-def _favourite(tally: Tally) -> float:
-    return by_rank(tally)[0]
-
-
 def _never(tally: Tally) -> float:
     return float((tally.predicted == 0).sum())
 
 
 def _predicted(run: StoredRun) -> ByColumn:
-    total = _recorder(run).total
+    total = run.replay.recorder.total
     ranked = by_rank(total)
     return {
         **{name: ranked[round(share * (len(ranked) - 1))] for name, share in RANKS.items()},
@@ -165,38 +140,44 @@ def _predicted(run: StoredRun) -> ByColumn:
 
 CLASS = "as a multiple of the average number of images of a class"
 BIAS = "the share of predictions to change for each class to come as often as it is there, %"
+# Those that need an analysis.
+GEOMETRY = {
+    name: Measure(title, partial(_geometry, column), digits=3)
+    for name, column, title in (
+        ("gap", "gap", "Gap between source and target"),
+        ("intra", "intra", "Distance within classes"),
+        ("inter", "inter", "Distance between classes"),
+        ("ratio", "ratio", "Ratio of the two, within / between"),
+        ("to source", "similarity_source", "Cosine of P^t and P^s"),
+        ("to target", "similarity_target", "Cosine of P^t and P^t*"),
+    )
+}
 MEASURES = {
     "accuracy": Measure(
-        "Accuracy, %", _accuracy, (SIXTEEN, FIFTEEN), printed=_printed_accuracy, gains=True
+        "Accuracy, %",
+        lambda run: {**run.by_domain("accuracy"), **_means(run)},
+        (SIXTEEN, FIFTEEN),
+        printed=lambda row: {**row.by_domain, **printed_means(row)},
+        gains=True,
     ),
     "means": Measure(
         "Mean accuracy, %", _means, (SIXTEEN, FIFTEEN), printed=printed_means, gains=True
     ),
     SIXTEEN: Measure(
         "Mean accuracy over 16 domains by batch size, %",
-        partial(_only, [SIXTEEN], _means),
+        lambda run: {SIXTEEN: run.metric("mean_accuracy")},
         (SIXTEEN,),
         printed=lambda row: {SIXTEEN: row.mean},
         gains=True,
     ),
     FIFTEEN: Measure(
         "Mean accuracy over the 15 corruptions by batch size, %",
-        partial(_only, [FIFTEEN], _means),
+        lambda run: {FIFTEEN: run.metric("mean_accuracy_corrupted")},
         (FIFTEEN,),
         gains=True,
     ),
     "time": Measure("Time of a batch, ms", _time, ("mean", "median", "p95"), 1),
-    **{
-        name: Measure(title, partial(_geometry, column), digits=3)
-        for name, column, title in (
-            ("gap", "gap", "Gap between source and target"),
-            ("intra", "intra", "Distance within classes"),
-            ("inter", "inter", "Distance between classes"),
-            ("ratio", "ratio", "Ratio of the two, within / between"),
-            ("to source", "similarity_source", "Cosine of P^t and P^s"),
-            ("to target", "similarity_target", "Cosine of P^t and P^t*"),
-        )
-    },
+    **GEOMETRY,
     "entropy": Measure("Mean entropy, nats", partial(_metric, "entropy"), digits=3),
     "ece": Measure(
         "Expected calibration error, and what it is made of, %",
@@ -223,7 +204,8 @@ MEASURES = {
     ),
     "bias": Measure(f"Bias, {BIAS}", partial(_metric, "bias", scale=100)),
     "favourite": Measure(
-        f"How often the favourite class is predicted, {CLASS}", partial(_tallies, _favourite)
+        f"How often the favourite class is predicted, {CLASS}",
+        partial(_tallies, lambda tally: by_rank(tally)[0]),
     ),
     "never": Measure("How many classes are never predicted", partial(_tallies, _never), digits=1),
 }

@@ -5,13 +5,14 @@ They lie in published.toml, as printed; here every one is an accuracy in percent
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.recipes.compose import compose
 
@@ -53,6 +54,14 @@ class PublishedRow:
     """Empty where the source gives the mean only."""
 
 
+class Stated(NamedTuple):
+    """A number that the text states of a figure: the mean accuracy, say, in percent."""
+
+    method: str
+    quantity: str
+    value: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Published:
     """A table or a figure, with all that must be the same for a number of ours to stand beside."""
@@ -64,13 +73,16 @@ class Published:
     where: str
     caption: str
     benchmark: Benchmark
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedTable(Published):
-    stream: str
+    stream: str = "continual"
     domains: tuple[str, ...]
     rows: tuple[PublishedRow, ...]
+    """Of a table."""
+    finding: str = ""
+    """What the text says of a figure; empty of tables, which say it themselves."""
+    methods: tuple[str, ...] = ()
+    """Drawn in a figure, as far as the text names them."""
+    batch_sizes: tuple[int, ...]
+    stated: tuple[Stated, ...] = ()
 
     def row(self, method: str) -> PublishedRow | None:
         """The row of a method, however its spec string is written; None: there is none."""
@@ -81,33 +93,14 @@ class PublishedTable(Published):
         return next(same, None)
 
 
-@dataclass(frozen=True)
-class Stated:
-    """A number that the text states of a figure: the mean accuracy, say, in percent."""
-
-    method: str
-    quantity: str
-    value: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublishedFigure(Published):
-    """A figure, as far as the paper's text gives it in words and numbers."""
-
-    finding: str
-    methods: tuple[str, ...]
-    batch_sizes: tuple[int, ...]
-    stated: tuple[Stated, ...]
-
-
-def published() -> dict[str, PublishedTable]:
+def published() -> dict[str, Published]:
     """All tables by id, the paper's first and in its order."""
-    return {given["id"]: _table(**given) for given in _file()["table"]}
+    return {given["id"]: _published(given) for given in _file()["table"]}
 
 
-def published_figures() -> dict[str, PublishedFigure]:
+def published_figures() -> dict[str, Published]:
     """All figures by id."""
-    return {given["id"]: _figure(**given) for given in _file()["figure"]}
+    return {given["id"]: _published(given) for given in _file()["figure"]}
 
 
 @cache
@@ -115,53 +108,25 @@ def _file() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
 
 
-def _table(
-    source: str, benchmark: str, domains: str, columns: list[str], rows: list[Any], **others: Any
-) -> PublishedTable:
-    names = tuple(_file()["domains"][domains])
-    return PublishedTable(
-        source=_file()["source"][source],
-        of_paper=source == "paper",
-        benchmark=_benchmark(benchmark),
-        domains=names,
-        rows=tuple(_row(names, **dict(zip(columns, row, strict=True))) for row in rows),
-        **others,
-    )
+def _published(given: dict[str, Any]) -> Published:
+    file, source = _file(), given.get("source", "paper")
+    benchmark = file["benchmark"][given["benchmark"]]
+    domains = file["domains"][given.get("domains", "sixteen")]
+    rows = (dict(zip(given["columns"], row, strict=True)) for row in given.get("rows", ()))
+    whole = {
+        "batch_sizes": [benchmark["batch_size"]],
+        **given,
+        "source": file["source"][source],
+        "of_paper": source == "paper",
+        "benchmark": benchmark,
+        "domains": domains,
+        "rows": [_row(domains, **row) for row in rows],
+    }
+    return msgspec.convert(whole, Published)
 
 
 def _row(
-    domains: tuple[str, ...],
-    label: str,
-    method: str,
-    mean: float = math.nan,
-    error: float = math.nan,
-    std: float | None = None,
-    by_domain: list[float] | None = None,
-) -> PublishedRow:
+    domains: list[str], error: float = 0, by_domain: list[float] | None = None, **others: Any
+) -> dict[str, Any]:
     values = {} if by_domain is None else dict(zip(domains, by_domain, strict=True))
-    return PublishedRow(
-        label, method, round(100 - error, 2) if math.isnan(mean) else mean, std, values
-    )
-
-
-def _figure(
-    benchmark: str,
-    methods: list[str],
-    batch_sizes: list[int] | None = None,
-    stated: list[Any] | None = None,
-    **others: Any,
-) -> PublishedFigure:
-    measured_on = _benchmark(benchmark)
-    return PublishedFigure(
-        source=_file()["source"]["paper"],
-        of_paper=True,
-        benchmark=measured_on,
-        methods=tuple(methods),
-        batch_sizes=tuple(batch_sizes or [measured_on.batch_size]),
-        stated=tuple(Stated(*numbers) for numbers in stated or ()),
-        **others,
-    )
-
-
-def _benchmark(name: str) -> Benchmark:
-    return Benchmark(**_file()["benchmark"][name])
+    return {"mean": round(100 - error, 2), "std": None, "by_domain": values, **others}
