@@ -13,7 +13,7 @@ from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
 from holdfast.engine.norms import ByBatch
 from holdfast.parts.augment import AUGMENTATIONS, Augment
-from holdfast.parts.teacher import Teacher
+from holdfast.parts.upkeep import Teacher
 from holdfast.recipes.debias import Debias, EmaPrototypes
 
 VIEWS = 32

@@ -116,7 +116,7 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
         source = Source(
             model_hash, held, head=header["head"], fisher_samples=header["fisher_samples"]
         )
-    if "replay" in method.needs and (source is None or not source.has_loader):
+    if "replay" in method.needs and (source is None or source.loader is None):
         raise ValueError(
             f"{method.names} replays source images, which {path} does not hold: pass "
             "source=holdfast.Source.load(path, loader=…), or the source given to adapt()."

@@ -11,6 +11,7 @@ from polars.testing import assert_frame_equal
 from test_run import Killed, Killer, lasting
 
 from holdfast.bench import on_ray
+from holdfast.bench.manifest import SettingValue
 from holdfast.bench.many import perform_all
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
@@ -38,7 +39,7 @@ def test_the_manifest_has_a_hash_of_the_file_which_counts(own_folder, materials,
     file = hashlib.sha256((own_folder / "mine.py").read_bytes()).hexdigest()
     assert manifest.hashes["method sure"] == manifest.hashes["method gentle-push"] == file
     assert manifest.title == "sure+gentle-push" and manifest.method.startswith("sure(lr=")
-    assert manifest.settings["sure"]["gain"] == {"value": 1.0, "from": "default"}
+    assert manifest.settings["sure"]["gain"] == SettingValue(1.0, "default")
     assert manifest.run["method"] == "mine.py:Sure+mine.py:Push"
     # The same file elsewhere is the same run; another text is another.
     (own_folder / "moved").mkdir()
@@ -193,6 +194,6 @@ class Net(nn.Module):
         run = plan("frozen", model="net.py:Net")
         found.append(perform(run, Materials(tmp_path / "cache"), tmp_path / "runs"))
     one, other = (RunFolder(each.path).manifest for each in found)
-    assert one["hashes"]["model"] == other["hashes"]["model"]
-    assert one["hashes"]["model file"] != other["hashes"]["model file"]
+    assert one.hashes["model"] == other.hashes["model"]
+    assert one.hashes["model file"] != other.hashes["model file"]
     assert found[0].path != found[1].path

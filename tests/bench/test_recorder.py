@@ -26,8 +26,7 @@ import holdfast
 from holdfast.bench.metrics.curve import Curve, Durations
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import Seen
-from holdfast.engine.collapse import Watch
-from holdfast.engine.last import Last
+from holdfast.engine.last import Last, Watch
 
 # Over time.
 

@@ -15,7 +15,7 @@ from toys import (
 )
 
 import holdfast
-from holdfast.parts.teacher import Teacher
+from holdfast.parts.upkeep import Teacher
 
 
 class Loader:

@@ -213,7 +213,7 @@ def test_a_loader_that_shuffles_gives_the_same_source_and_leaves_torchs_randomne
     assert torch.equal(made[0].prototypes, made[1].prototypes)
     network = holdfast.adapt(net, "tent").network
     for images in (20, 30):
-        assert made[0].work_key("x", network, images) == made[1].work_key("x", network, images)
+        assert made[0].work("x", network, images).key == made[1].work("x", network, images).key
 
 
 def test_work_is_named_by_the_images_that_it_is_on_in_their_order():
@@ -223,7 +223,7 @@ def test_work_is_named_by_the_images_that_it_is_on_in_their_order():
 
     def key(batches, *, limit=None, images=28, text="x"):
         source = holdfast.Source.from_loader(net, batches, limit=limit)
-        return source.work_key(text, network, images)
+        return source.work(text, network, images).key
 
     other = [*batches[:-1], (batches[-1][0].flip(3) * 0.9, batches[-1][1])]
     relabelled = [(batches[0][0], batches[0][1].roll(1)), *batches[1:]]

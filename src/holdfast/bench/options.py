@@ -68,10 +68,7 @@ class DataOptions:
         flag="data",
     )
     root: str | None = option(
-        None,
-        "Where sets lie.",
-        decides="nothing",
-        usual="$HOLDFAST_DATA, else the folder data",
+        None, "Where sets lie.", decides="nothing", usual="$HOLDFAST_DATA, else the folder data"
     )
     severity: int = option(SEVERITY, "Of corruptions, 1 to 5.", decides="images")
     images: str | None = option(
@@ -118,10 +115,7 @@ class ModelOptions:
         usual="that of the network's public weights",
     )
     std: str | None = option(
-        None,
-        "The same, of the standard deviation.",
-        decides="images",
-        told_by="model",
+        None, "The same, of the standard deviation.", decides="images", told_by="model"
     )
     head: str | None = option(
         None,
@@ -196,10 +190,7 @@ class MachineOptions:
     """What computes."""
 
     device: str = option(
-        "cpu",
-        "As torch names it.",
-        decides="rounding",
-        usual="cuda where there is one, else cpu",
+        "cpu", "As torch names it.", decides="rounding", usual="cuda where there is one, else cpu"
     )
     threads: int = option(1, "Of the processor.", decides="rounding", usual="one for each core")
     workers: int = option(

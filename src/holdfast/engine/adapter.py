@@ -49,9 +49,6 @@ def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
 class Adapter(NotExportable):
     """`logits = adapter(images)` predicts and adapts. Made by `adapt` and `load`."""
 
-    _healthy: dict[str, Tensor]
-    _latest: dict[str, Tensor]
-
     def __init__(
         self, model: nn.Module, method: Composition, source: Source | None, options: Options
     ):
@@ -70,11 +67,10 @@ class Adapter(NotExportable):
         # What is made here must be able to train, whatever mode the caller is in.
         with torch.inference_mode(False), torch.enable_grad(), without_autocast(model):
             self._slots = fill(method, model, source, options)
-            self._state = State(self._slots, options.window)
-        self._runner = Runner(self._slots, self._state)
+            self._state = State(self._slots, options)
+        self._runner = Runner(self._state)
         self.method = self._slots.method
         self.network = self._slots.task.network
-        self._set_aside(self._state.fresh())
         self._lock = RLock()
         self.last = Last()
 
@@ -83,13 +79,6 @@ class Adapter(NotExportable):
         classes = f", {network.head_rows} classes" if network.head_name else ""
         plural = "" if batches == 1 else "es"
         return f"<Adapter {self.method.names} on {network.name}{classes}: {batches} batch{plural}>"
-
-    @property
-    def _adapts(self) -> bool:
-        """Whether what it predicts changes along a stream."""
-        slots = self._slots
-        stateful = (rule.state_dict() for rule in (slots.prediction, *slots.refine))
-        return slots.learn is not None or any(stateful)
 
     @property
     def model(self) -> nn.Module:
@@ -110,13 +99,13 @@ class Adapter(NotExportable):
         """Logits of the images; then the model has adapted to them."""
         start, state = time.perf_counter(), self._state
         with torch.inference_mode(False), self._full_precision():
-            before = state.begin()
+            undo = state.begin()
             try:
                 admitted, newest = self._admit(images)
                 recent = state.window.after(admitted)
                 batch = self._runner.look(admitted, newest)
             except BaseException as error:
-                state.undo(before)
+                undo()
                 self.last = Last(batch=int(state.batches), refused=str(error))
                 raise
             if batch.problem is None:
@@ -124,7 +113,7 @@ class Adapter(NotExportable):
                 state.window.images = recent
                 logits = batch.logits
             else:
-                state.undo(before)
+                undo()
                 after = self._slots.prediction.after
                 logits = self._runner.predict(admitted, newest) if after else batch.logits
             learn, proposal, problem = self._slots.learn, batch.proposal, batch.problem
@@ -133,18 +122,18 @@ class Adapter(NotExportable):
             if due and problem is None:
                 # An optimiser that goes on without a term to drive it does not count.
                 idle = state.activity(batch.stepped and bool(proposal.losses))
-            collapsed = problem is None and self._collapsed(logits)
+            collapsed = problem is None and state.collapsed(logits)
         reliable = batch.step.reliable_count
         self.last = Last(
             batch=int(state.batches),
-            losses=batch.found.losses,
+            losses=batch.losses,
             images=proposal.images,
             reliable=None if reliable is None else int(reliable),
             due=due,
             stepped=batch.stepped,
             step_rate=state.activity.rate,
             hardly_acts=state.activity.hardly_acts,
-            gradient_norm=batch.found.gradient_norm,
+            gradient_norm=batch.gradient_norm,
             refused=problem,
             collapsed=collapsed,
             rolled_back=collapsed and self.options.rollback,
@@ -159,7 +148,7 @@ class Adapter(NotExportable):
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return before any update, with no change to anything."""
         after = self._slots.prediction.after
-        with torch.inference_mode(False), self._full_precision(), self._state.draws.restored():
+        with torch.inference_mode(False), self._full_precision():
             batch, newest = self._admit(images, needs_batch=not after)
             return self._runner.predict(batch, newest)
 
@@ -198,23 +187,6 @@ class Adapter(NotExportable):
             )
         return batch, newest
 
-    def _collapsed(self, logits: Tensor) -> bool:
-        """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
-        watch, learn = self._state.watch, self._slots.learn
-        if watch is None or not self._adapts or not watch.fits(logits):
-            return False
-        if not watch(logits.argmax(1)):
-            if self.options.rollback and watch.settled():
-                self._healthy, self._latest = self._latest, self._state.healthy()
-            return False
-        if self.options.rollback:
-            self._state.write(self._healthy)
-            if learn is not None:
-                learn.load_extra_state({})  # the collapsed model chose what is in it
-            self._set_aside(self._healthy)
-            watch.start()
-        return True
-
     def _warn(self, idle: bool) -> None:
         """Say what of the last batch a person should know; of one that hardly acts, once."""
         found = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
@@ -227,17 +199,12 @@ class Adapter(NotExportable):
         advice = self.method.advice(self.network.head_rows) if known else []
         return self.last.inactivity(self.method.names, advice)
 
-    def _set_aside(self, healthy: dict[str, Tensor]) -> None:
-        """For rollback: a state known to be healthy, and a later one not known to be so yet."""
-        self._healthy = self._latest = healthy
-
     # State.
 
     @_one_at_a_time
     def reset(self) -> None:
         """Start again, as fresh as at the beginning."""
         self._state.reset()
-        self._set_aside(self._state.fresh())
         self.last = Last()
 
     @_one_at_a_time
@@ -251,10 +218,6 @@ class Adapter(NotExportable):
             "fisher_samples": None if self.source is None else self.source.fisher_samples,
         }
         tensors = self._state.saved()
-        if self.options.rollback:
-            tensors |= {f"healthy/{name}": value for name, value in self._healthy.items()}
-            # A copy, since the two may be one, and a file holds no tensor twice.
-            tensors |= {f"latest/{name}": value.clone() for name, value in self._latest.items()}
         if self.source is not None and self._slots.task.taken:
             wanted = tuple(self._slots.task.taken)
             taken = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}
@@ -264,9 +227,6 @@ class Adapter(NotExportable):
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state in the tensors of a saved file."""
         self._state.load(tensors)
-        if self.options.rollback:
-            self._healthy = files.under("healthy/", tensors)
-            self._latest = files.under("latest/", tensors)
 
     @_one_at_a_time
     def frozen(

@@ -2,98 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from holdfast.engine.last import Inspection, inspect
-from holdfast.engine.slots import Slots
-from holdfast.engine.state import State
+from holdfast.engine.state import State, learnt
 from holdfast.engine.step import Step
 from holdfast.parts.learn import Proposal
-from holdfast.parts.route import Routed
+from holdfast.parts.predict import Predicted, Routed
 from holdfast.parts.upkeep import Outcome
 
 TOO_FAR = "logits after the update are NaN or Inf. reset(), and take a lower learning rate."
 
 
-class Answer(NamedTuple):
-    """The logits that leave, and what changes once the batch has proved good.
-
-    finite: all that has to be so, the unrefined logits among them.
-    """
-
-    logits: Tensor
-    commits: tuple[Callable[[], None], ...]
-    finite: tuple[Tensor, ...]
-
-
 @dataclass
 class Batch:
-    """What has been found out about a batch. `problem`: why nothing was changed, if it was not."""
+    """What has been found out about a batch.
 
-    images: Tensor
-    newest: int
+    answer: the prediction, and what each refinement made of the one before it.
+    losses, gradient_norm: the proposal's, as numbers.
+    problem: why nothing was changed, if it was not.
+    """
+
     step: Step
-    answer: Answer
+    answer: list[Predicted]
     proposal: Proposal
-    found: Inspection
     routed: Routed | None = None
+    losses: dict[str, float] = field(init=False)
+    gradient_norm: float | None = field(init=False)
     problem: str | None = field(init=False)
     stepped: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.problem = self.found.problem
-        self.stepped = self.problem is None and self.proposal.gradient_norm is not None
+        logits = [*(link.logits for link in self.answer), *self.step.computed_logits()]
+        largest = torch.stack([values.detach().abs().amax() for values in logits]).amax()
+        named, norm = {"logits": largest, **self.proposal.losses}, self.proposal.gradient_norm
+        if norm is not None:
+            named["gradient norm"] = norm.to(largest)
+        # All at once: on a GPU every number that is looked at waits for the device.
+        values = dict(zip(named, torch.stack(list(named.values())).tolist(), strict=True))
+        bad = [name for name, value in values.items() if not math.isfinite(value)]
+        self.losses = {label: values[label] for label in self.proposal.losses}
+        self.gradient_norm = values.get("gradient norm")
+        self.problem = f"{', '.join(bad)} turned NaN or Inf. Nothing was changed." if bad else None
+        self.stepped = not bad and norm is not None
 
     @property
     def logits(self) -> Tensor:
-        return self.answer.logits.detach()[-self.newest :]
+        """Those that leave."""
+        return self.answer[-1].logits.detach()[-self.step.newest :]
 
 
 class Runner:
     """Takes batches through the slots: `look`, then `commit` if nothing is wrong."""
 
-    def __init__(self, slots: Slots, state: State):
-        self.slots = slots
+    def __init__(self, state: State):
         self.state = state
-        self.network = slots.task.network
+        self.slots = state.slots
+        self.network = state.slots.task.network
 
     @torch.no_grad()
     def predict(self, images: Tensor, newest: int) -> Tensor:
-        """The logits that leave before any update; nothing but random draws changes."""
-        routed = self._route(images)
-        meets = None if routed is None else (routed.predict or routed.learn)
-        with self.state.meeting(meets):
-            return self._answer(Step(self.network, images, newest=newest)).logits[-newest:]
+        """The logits that leave before any update, with no change to anything."""
+        with self.state.draws.restored():
+            routed = self._route(images)
+            meets = None if routed is None else (routed.predict or routed.learn)
+            with self.state.meeting(meets):
+                return self._answer(Step(self.network, images, newest=newest))[-1].logits[-newest:]
 
     def _route(self, images: Tensor) -> Routed | None:
         route = self.state.route
-        return None if route is None else route(images, self.state.learnt())
+        return None if route is None else route(images, learnt(self.state.tensors()))
 
-    def _answer(self, step: Step) -> Answer:
-        """What is predicted of a batch, refined."""
-        predicted = step.cached(self.slots.prediction.forward)
-        seen = predicted.seen or step
-        chain = [predicted]
+    def _answer(self, step: Step) -> list[Predicted]:
+        answer = [step.cached(self.slots.prediction.forward)]
+        seen = answer[0].seen or step
         for refine in self.slots.refine:
-            chain.append(refine(chain[-1].logits, seen))
-        commits = tuple(link.commit for link in chain if link.commit is not None)
-        return Answer(chain[-1].logits, commits, tuple(link.logits for link in chain))
+            answer.append(refine(answer[-1].logits, seen))
+        return answer
 
     def look(self, images: Tensor, newest: int) -> Batch:
         """What is predicted, and what there is to learn from the batch. What this changes, a
-        state's `undo` takes back."""
+        state's way back (`begin`) undoes."""
         if self.slots.episode_steps:
             return self._look_in_episodes(images, newest)
         if len(images) == 1 and self.network.by_batch:
-            return self._look_at_one(images)
+            # It leaves no trace: one image has no batch statistics to learn by.
+            answer = [Predicted(self.predict(images, 1))]
+            return Batch(Step(self.network, images), answer, Proposal(due=False))
         learn, after = self.slots.learn, self.slots.prediction.after
         routed = self._route(images)
-        answer = None
+        answer = []
         with torch.no_grad():
             if routed is not None:
                 if routed.predict is not None and not after:
@@ -105,25 +106,15 @@ class Runner:
             )
             if after:
                 # What is predicted is not known yet, but whether logits are finite.
-                answer = _unrefined(step)
+                answer = [Predicted(step.logits)]
             answer = answer or self._answer(step)
         with torch.enable_grad():
             proposal = Proposal() if learn is None else learn.propose(step, self.slots.terms)
-        found = inspect([*answer.finite, *step.computed_logits()], proposal)
-        return Batch(images, newest, step, answer, proposal, found, routed)
-
-    def _look_at_one(self, images: Tensor) -> Batch:
-        """One image where batch statistics are needed leaves no trace: it is neither learnt from
-        nor drawn for."""
-        with self.slots.task.draws.restored():
-            logits = self.predict(images, 1)
-        answer, proposal = Answer(logits, (), (logits,)), Proposal(due=False)
-        step = Step(self.network, images)
-        return Batch(images, 1, step, answer, proposal, inspect([logits], proposal))
+        return Batch(step, answer, proposal, routed)
 
     def _look_in_episodes(self, images: Tensor, newest: int) -> Batch:
         """Each image by itself: from the source, a few steps, an answer; and back to the source."""
-        answers: list[Answer] = []
+        answers: list[list[Predicted]] = []
         proposals: list[Proposal] = []
         for image in images[:, None]:
             self.state.forget()
@@ -132,12 +123,12 @@ class Runner:
             with torch.no_grad():
                 answers.append(self._answer(Step(self.network, image)))
         self.state.forget()
-        logits = torch.cat([answer.logits for answer in answers])
-        finite = tuple(logits for answer in answers for logits in answer.finite)
-        proposal = _together(proposals)
-        found = inspect(list(finite), proposal)
-        step = Step(self.network, images, newest=newest)
-        return Batch(images, newest, step, Answer(logits, (), finite), proposal, found)
+        # Each link for all images; what they would commit is as short-lived as what was learnt.
+        answer = [
+            Predicted(torch.cat([link.logits for link in links]))
+            for links in zip(*answers, strict=True)
+        ]
+        return Batch(Step(self.network, images, newest=newest), answer, _together(proposals))
 
     def _take_step(self, step: Step) -> Proposal:
         """On one image, at once; one that is not finite is proposed only."""
@@ -157,34 +148,33 @@ class Runner:
     @torch.no_grad()
     def commit(self, batch: Batch) -> None:
         """Learn from a batch that is good, answer it if that was to wait, and see to the rest."""
-        learn, prediction, proposal = self.slots.learn, self.slots.prediction, batch.proposal
-        for commit in (*proposal.commits, *batch.answer.commits):
+        learn, at_once = self.slots.learn, self.slots.episode_steps > 0
+        for commit in batch.proposal.commits:
             commit()
-        if learn is not None and batch.stepped and not self.slots.episode_steps:
+        _commit(batch.answer)
+        if learn is not None and batch.stepped and not at_once:
             learn.apply()
         self.state.batches += 1
-        if prediction.after and not self.slots.episode_steps:
-            self._answer_after(batch)
-        outcome = Outcome(batch.step, proposal, self.state.forget)
+        if self.slots.prediction.after and not at_once:
+            batch.answer = self._answer(
+                Step(self.network, batch.step.images, newest=batch.step.newest)
+            )
+            if all(bool(link.logits.isfinite().all()) for link in batch.answer):
+                _commit(batch.answer)
+            elif batch.stepped:
+                batch.problem = f"{self.slots.method.names} went too far: {TOO_FAR}"
+        outcome = Outcome(batch.step, batch.proposal, self.state.forget)
         for rule in self.slots.upkeep:
             if batch.stepped or rule.after == "batch":
                 rule(outcome)
         if batch.routed is not None and batch.routed.commit is not None:
-            batch.routed.commit(self.state.learnt())
-
-    def _answer_after(self, batch: Batch) -> None:
-        answer = self._answer(Step(self.network, batch.images, newest=batch.newest))
-        batch.answer = answer
-        if all(bool(logits.isfinite().all()) for logits in answer.finite):
-            for commit in answer.commits:
-                commit()
-        elif batch.stepped:
-            batch.problem = f"{self.slots.method.names} went too far: {TOO_FAR}"
+            batch.routed.commit(learnt(self.state.tensors()))
 
 
-def _unrefined(step: Step) -> Answer:
-    logits = step.logits.detach()
-    return Answer(logits, (), (logits,))
+def _commit(answer: list[Predicted]) -> None:
+    for link in answer:
+        if link.commit is not None:
+            link.commit()
 
 
 def _together(proposals: list[Proposal]) -> Proposal:

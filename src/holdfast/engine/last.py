@@ -1,16 +1,12 @@
-"""What the last batch did."""
+"""What the last batch did, whether a method acts at all, and whether it has collapsed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
-
-from holdfast.parts.learn import Proposal
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -65,22 +61,100 @@ class Last:
         )
 
 
-class Inspection(NamedTuple):
-    """A batch's losses and gradient norm as numbers, and what is wrong if one is not finite."""
+class Activity(nn.Module):
+    """How often a method took the steps that it could have taken, of late.
 
-    losses: dict[str, float]
-    gradient_norm: float | None
-    problem: str | None
+    A filter that leaves out nearly every image stops a method without a word. Over the last
+    hundred steps that were due, a share below 5 % means that it hardly acts.
+    """
+
+    OVER = 100
+    HARDLY = 0.05
+
+    taken: Tensor
+    due: Tensor
+    told: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("taken", torch.zeros(self.OVER, dtype=torch.bool))
+        self.register_buffer("due", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("told", torch.zeros((), dtype=torch.bool))
+
+    def forward(self, taken: bool) -> bool:
+        """Take in a step that was due; True once, when it is seen that the method hardly acts."""
+        self.taken[int(self.due) % self.OVER] = taken
+        self.due += 1
+        news = self.hardly_acts and not bool(self.told)
+        self.told |= news
+        return news
+
+    @property
+    def rate(self) -> float | None:
+        """The share of the last hundred; None before the first."""
+        count = min(int(self.due), self.OVER)
+        return float(self.taken[:count].float().mean()) if count else None
+
+    @property
+    def hardly_acts(self) -> bool:
+        rate = self.rate
+        return rate is not None and int(self.due) >= self.OVER and rate < self.HARDLY
 
 
-def inspect(logits: list[Tensor], proposal: Proposal) -> Inspection:
-    largest = torch.stack([values.detach().abs().amax() for values in logits]).amax()
-    named = {"logits": largest, **proposal.losses}
-    if proposal.gradient_norm is not None:
-        named["gradient norm"] = proposal.gradient_norm.to(named["logits"])
-    # All at once: on a GPU every number that is looked at waits for the device.
-    values = dict(zip(named, torch.stack(list(named.values())).tolist(), strict=True))
-    bad = [name for name, value in values.items() if not math.isfinite(value)]
-    problem = f"{', '.join(bad)} turned NaN or Inf. Nothing was changed." if bad else None
-    losses = {name: values[name] for name in proposal.losses}
-    return Inspection(losses, values.get("gradient norm"), problem)
+class Watch(nn.Module):
+    """Sees predictions fall into a few classes.
+
+    It follows the frequency of each predicted class over about ten images a class. The spread is
+    (e^H − 1)/(C − 1), H being the entropy of these frequencies: 1 when all classes are predicted
+    alike, 0 when one class is all that is left. Below 0.05 the model has collapsed.
+    """
+
+    COLLAPSED = 0.05
+    HEALTHY = 0.2
+
+    frequency: Tensor
+    images: Tensor
+    alarmed: Tensor
+    settled_at: Tensor
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.horizon = max(500, 10 * classes)
+        self.register_buffer("frequency", torch.zeros(classes, dtype=torch.float64))
+        self.register_buffer("images", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("alarmed", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("settled_at", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, labels: Tensor) -> bool:
+        """Take in a batch of predictions; True at the batch at which they have collapsed."""
+        classes = len(self.frequency)
+        fresh = torch.bincount(labels.cpu(), minlength=classes).to(self.frequency) / len(labels)
+        keep = (1 - 1 / self.horizon) ** len(labels)
+        self.frequency.mul_(keep).add_(fresh, alpha=1 - keep)
+        self.images += len(labels)
+        collapsed = int(self.images) >= self.horizon and self.spread() < self.COLLAPSED
+        news = collapsed and not bool(self.alarmed)
+        self.alarmed.fill_(collapsed)
+        return news
+
+    def fits(self, logits: Tensor) -> bool:
+        """A layer taken for the head that is not has another number of classes."""
+        return logits.shape[1] == len(self.frequency)
+
+    def settled(self) -> bool:
+        """True now and then, while predictions are spread: what was put aside at the last time
+        is then healthy, since a collapse at that time would show by now."""
+        if int(self.images - self.settled_at) < 2 * self.horizon or self.spread() < self.HEALTHY:
+            return False
+        self.settled_at.copy_(self.images)
+        return True
+
+    def start(self) -> None:
+        """Watch afresh."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def spread(self) -> float:
+        share = self.frequency / self.frequency.sum().clamp_min(1e-300)
+        entropy = torch.special.entr(share).sum()
+        return float((entropy.exp() - 1) / max(len(share) - 1, 1))

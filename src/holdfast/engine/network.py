@@ -49,6 +49,8 @@ class Network:
         self._use(choose_memory_format(self.model, memory_format))
         tensor = next(iter([*self.model.parameters(), *self.model.buffers()]), torch.zeros(0))
         self.device, self.dtype = tensor.device, tensor.dtype
+        # What is computed from its outputs: in float32 at least.
+        self.full_dtype = torch.promote_types(self.dtype, torch.float32)
         # What forwards run in: a half type by autocast, or None for the model's own.
         self.precision: torch.dtype | None = None
         # What batch norm goes by, where it does not stay with the source's statistics.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+# Running mean, running variance, number of batches; a layer may lack each.
+Buffers = tuple[Tensor | None, ...]
 
 
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
@@ -44,27 +47,27 @@ class Statistics(ABC):
         self.momentum = {name: layer.momentum for name, layer in layers.items()}
         self._track({})
 
-    def _track(self, tensors: Mapping[str, Tensor]) -> None:
+    def _track(self, buffers: Mapping[str, Buffers], **others: Tensor) -> None:
         """Name the tensors that are its state."""
-        self._tensors = dict(tensors)
-        self._before = [tensor.clone() for tensor in tensors.values()]
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The state, by name; the tensors themselves."""
-        return self._tensors
+        self.tensors = others | {
+            f"{name}.{buffer}": tensor
+            for name, three in buffers.items()
+            for buffer, tensor in zip(BUFFERS, three, strict=True)
+            if tensor is not None
+        }
+        self._before = [tensor.clone() for tensor in self.tensors.values()]
 
     def snapshot(self) -> None:
         if self._before:
-            torch._foreach_copy_(self._before, list(self._tensors.values()))
+            torch._foreach_copy_(self._before, list(self.tensors.values()))
 
     def restore(self) -> None:
         """Undo what was recorded since `snapshot`."""
         if self._before:
-            torch._foreach_copy_(list(self._tensors.values()), self._before)
+            torch._foreach_copy_(list(self.tensors.values()), self._before)
 
-    def loaded(self) -> None:
+    def loaded(self) -> None:  # noqa: B027
         """Complete what an older file did not hold."""
-        return
 
     # How a forward inside each of these is normalised.
 
@@ -76,13 +79,8 @@ class Statistics(ABC):
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
         """As when learning; these images, so many, are recorded."""
-        for layer in self.layers.values():
-            layer.train()
-        try:
+        with self.predicting():
             yield
-        finally:
-            for layer in self.layers.values():
-                layer.eval()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -94,6 +92,26 @@ class Statistics(ABC):
     def alone(self) -> Iterator[None]:
         """One image, where a batch is normalised by itself: by what is known without it."""
         yield
+
+    def _buffers(self) -> dict[str, Buffers]:
+        return {
+            name: (layer.running_mean, layer.running_var, layer.num_batches_tracked)
+            for name, layer in self.layers.items()
+        }
+
+    @contextmanager
+    def _lent(self, buffers: Mapping[str, Buffers], *, train: bool) -> Iterator[None]:
+        """Inside, layers have these buffers; then their own again, and are in eval mode."""
+        own = self._buffers()
+        for name, layer in self.layers.items():
+            _lend(layer, buffers[name])
+            layer.train(train)
+        try:
+            yield
+        finally:
+            for name, layer in self.layers.items():
+                _lend(layer, own[name])
+                layer.eval()
 
     @abstractmethod
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
@@ -117,12 +135,12 @@ class BatchStatistics(Statistics):
 
     def __init__(self, layers: Mapping[str, _BatchNorm]):
         super().__init__(layers)
-        self.source = {name: buffers_of(layer) for name, layer in layers.items()}
+        self.source = self._buffers()
         self.average = {name: _zeros(layer) for name, layer in layers.items()}
         self.weight = torch.zeros(len(layers), dtype=torch.float64)
-        self._track({**named_buffers(self.average), "weight": self.weight})
+        self._track(self.average, weight=self.weight)
         for layer in self.layers.values():
-            _by_batch(layer)
+            _lend(layer, (None, None, None))
 
     def loaded(self) -> None:
         if not self.weight.any():  # version 0.1 had a share of 0.1 for every batch
@@ -135,16 +153,12 @@ class BatchStatistics(Statistics):
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
         share, before = images / (images + self.REACH), self._uses()
-        for name, layer in self.layers.items():
+        for layer in self.layers.values():
             layer.momentum = share
-            _lend(layer, self.average[name])
-            layer.track_running_stats = True
-            layer.train()
         try:
-            yield
+            with self._lent(self.average, train=True):
+                yield
         finally:
-            for layer in self.layers.values():
-                _by_batch(layer)
             self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** (self._uses() - before))
 
     @contextmanager
@@ -155,32 +169,21 @@ class BatchStatistics(Statistics):
                 "One image alone, and the model's batch norm keeps no running statistics to serve "
                 "it: start the window with two images or more."
             )
-        for name, layer in self.layers.items():
-            _lend(layer, self.source[name])
-            layer.eval()
-        try:
+        with self._lent(self.source, train=False):
             yield
-        finally:
-            for layer in self.layers.values():
-                _by_batch(layer)
 
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
-        weights = dict(zip(self.layers, self.weight.tolist(), strict=True))
-        for name, layer in batch_norms(model).items():
-            if name not in self.layers:
+        layers = batch_norms(model)
+        for name, gathered in zip(self.layers, self.weight.tolist(), strict=True):
+            layers[name].momentum = self.momentum[name]
+            if statistics == "batch":
                 continue
-            layer.eval()
-            layer.momentum = self.momentum[name]
             mean, var, count = self.average[name]
-            source_mean, source_var, tracked = self.source[name]
-            if statistics == "stream" and int(count):
-                gathered = weights[name]
-                new_count = count.to(mean.device, copy=True) if tracked is None else tracked.clone()
-                _lend(layer, (mean / gathered, var / gathered, new_count))
-                layer.track_running_stats = True
-            elif statistics == "stream" and source_mean is not None and source_var is not None:
-                _lend(layer, _cloned((source_mean, source_var, tracked)))
-                layer.track_running_stats = True
+            found = _cloned(self.source[name])
+            if int(count):
+                uses = count.to(mean.device, copy=True) if found[2] is None else found[2]
+                found = mean / gathered, var / gathered, uses
+            _lend(layers[name], found)
 
 
 class RunningStatistics(Statistics):
@@ -191,26 +194,94 @@ class RunningStatistics(Statistics):
 
     def __init__(self, layers: Mapping[str, _BatchNorm], momentum: float):
         super().__init__(layers)
-        self._track(named_buffers({name: buffers_of(layer) for name, layer in layers.items()}))
+        self._track(self._buffers())
+        self.share = momentum
         for layer in self.layers.values():
             layer.momentum = momentum
 
     @contextmanager
+    def recording(self, images: int) -> Iterator[None]:
+        with self._lent(self._buffers(), train=True):
+            yield
+
+    @contextmanager
     def aside(self) -> Iterator[None]:
         # On copies: autograd still needs the originals as they were in the forward learnt from.
-        own = {name: buffers_of(layer) for name, layer in self.layers.items()}
-        for name, layer in self.layers.items():
-            _lend(layer, _cloned(own[name]))
-        try:
-            with self.recording(0):
-                yield
-        finally:
-            for name, layer in self.layers.items():
-                _lend(layer, own[name])
+        copies = {name: _cloned(buffers) for name, buffers in self._buffers().items()}
+        with self._lent(copies, train=True):
+            yield
 
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
         for name, layer in batch_norms(model).items():
             layer.momentum = self.momentum[name]
+
+
+class RobustStatistics(RunningStatistics):
+    """Layers that normalise by a slow average of batches, which the batch learnt from is a part of
+    already (Yuan et al. 2023, RoTTA)."""
+
+    by_batch = False
+
+    @contextmanager
+    def recording(self, images: int) -> Iterator[None]:
+        with ExitStack() as hooks:
+            for layer in self.layers.values():
+                hooks.enter_context(layer.register_forward_pre_hook(self._mix_in))
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        yield
+
+    def _mix_in(self, layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Before a layer runs: stored ← (1 − m)·stored + m·batch, by the biased variance.
+
+        The layer, in eval mode, then normalises by the mixture. What it is given is x, with the
+        gradient that goes through the batch's part of the mixture added on the way back.
+        """
+        x, stored_mean, stored_var = inputs[0], layer.running_mean, layer.running_var
+        assert stored_mean is not None and stored_var is not None  # ByRunning has seen to it
+        with torch.no_grad():
+            wide = x.to(torch.promote_types(x.dtype, stored_mean.dtype))
+            axes = [d for d in range(x.ndim) if d != 1]
+            var, mean = torch.var_mean(wide, axes, correction=0)
+            stored_mean.lerp_(mean.to(stored_mean), self.share)
+            stored_var.lerp_(var.to(stored_var), self.share)
+            # A copy, since the next forward moves the stored one before a backward has used it.
+            center, scale = stored_mean.clone(), 1 / (stored_var + layer.eps)
+        same: Tensor = _Mixed.apply(x, mean, center, scale, self.share)  # type: ignore[no-untyped-call]
+        return (same, *inputs[1:])
+
+
+class _Mixed(torch.autograd.Function):
+    """x as it is; backwards, what x does to the mean and variance that it is normalised by.
+
+    With m = … + a·mean(x) and v = … + a·var(x), and g the gradient of x/√(v + ε) as if m and v were
+    fixed: dx = g − a/N Σ g − a/N (x − mean) Σ g (x − m)/(v + ε).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, mean: Tensor, center: Tensor, scale: Tensor, share: float
+    ) -> Tensor:
+        ctx.save_for_backward(x, mean, center, scale)
+        ctx.share = share
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+        x, mean, center, scale = ctx.saved_tensors
+        axes = [d for d in range(x.ndim) if d != 1]
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        share = ctx.share * x.shape[1] / x.numel()
+        wide, g = x.to(mean.dtype), gradient.to(mean.dtype)
+        total = g.sum(axes)
+        # Σ g (x − m), without a copy of x − m.
+        product = (g * wide).sum(axes) - center * total
+        slope = share * product * scale
+        through = share * total - slope * mean
+        back = g - through.view(shape) - wide * slope.view(shape)
+        return back.to(gradient.dtype), None, None, None, None
 
 
 @dataclass(frozen=True)
@@ -239,36 +310,25 @@ class ByRunning(Normalisation):
 
     momentum: float = 0.1
     by_batch: ClassVar[bool] = True
+    kind: ClassVar[type[RunningStatistics]] = RunningStatistics
 
     def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics | None:
-        check_running(layers)
-        return RunningStatistics(layers, self.momentum) if layers else None
+        for name, layer in layers.items():
+            if layer.running_mean is None:
+                raise ValueError(
+                    f"This method starts from the source's running statistics, but the batch norm "
+                    f"layer {name!r} keeps none (track_running_stats=False)."
+                )
+        return self.kind(layers, self.momentum) if layers else None
 
 
-def check_running(layers: Mapping[str, _BatchNorm]) -> None:
-    for name, layer in layers.items():
-        if layer.running_mean is None:
-            raise ValueError(
-                f"This method starts from the source's running statistics, but the batch norm "
-                f"layer {name!r} keeps none (track_running_stats=False)."
-            )
+@dataclass(frozen=True)
+class ByMixture(ByRunning):
+    """By running averages that start at the source's, in which a batch learnt from has this share
+    before it is normalised."""
 
-
-# Running mean, running variance, number of batches; a layer may lack each.
-Buffers = tuple[Tensor | None, ...]
-
-
-def named_buffers(buffers: Mapping[str, Buffers]) -> dict[str, Tensor]:
-    return {
-        f"{name}.{buffer}": tensor
-        for name, three in buffers.items()
-        for buffer, tensor in zip(BUFFERS, three, strict=True)
-        if tensor is not None
-    }
-
-
-def buffers_of(layer: _BatchNorm) -> Buffers:
-    return layer.running_mean, layer.running_var, layer.num_batches_tracked
+    by_batch: ClassVar[bool] = False
+    kind: ClassVar[type[RunningStatistics]] = RobustStatistics
 
 
 def _zeros(layer: _BatchNorm) -> tuple[Tensor, Tensor, Tensor]:
@@ -283,12 +343,7 @@ def _cloned(buffers: Buffers) -> Buffers:
 
 
 def _lend(layer: _BatchNorm, buffers: Buffers) -> None:
+    """Without running buffers, batch norm uses the batch's statistics in either mode."""
     for name, tensor in zip(BUFFERS, buffers, strict=True):
         setattr(layer, name, tensor)
-
-
-def _by_batch(layer: _BatchNorm) -> None:
-    """Without running buffers, batch norm uses the batch's statistics in either mode."""
-    _lend(layer, (None, None, None))
-    layer.track_running_stats = False
-    layer.eval()
+    layer.track_running_stats = buffers[0] is not None

@@ -9,9 +9,9 @@ from torch import nn
 from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
 from holdfast.engine.options import Options
-from holdfast.engine.task import Task
 from holdfast.parts.learn import Learn
 from holdfast.parts.predict import Prediction, Refine
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term
 from holdfast.parts.upkeep import Upkeep
 from holdfast.recipes.compose import Composition

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from holdfast.engine.activity import Activity
-from holdfast.engine.collapse import Watch
+from holdfast.engine.last import Activity, Watch
+from holdfast.engine.options import Options
 from holdfast.engine.slots import Slots
-from holdfast.engine.window import Window
-from holdfast.parts.route import Route
+from holdfast.parts.predict import Route
 from holdfast.util import files
 
 # What a collapse or a reset rule takes back; the rest only observes.
 LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/", "refine/")
 
-EXTRA = ("window", "memory/")
-
 # Ends of names that files of version 0.1 do not hold: what only observes, and begins anew.
 SINCE_0_1 = ("activity/taken", "activity/due", "activity/told", "/weight")
 
 
-class Before(NamedTuple):
-    """What was before a batch: the random state, and all tensors where proposing changes them."""
-
-    draws: Tensor
-    tensors: Mapping[str, Tensor] = {}
+def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of a state, what was learnt."""
+    return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}
 
 
 class State:
-    """The state of a method's parts, of the watch, the window, and the number of batches."""
+    """The state of a method's parts, of the watch, the window, and the number of batches.
 
-    def __init__(self, slots: Slots, window: int | None):
+    healthy, latest: for rollback, what was learnt when all was known to be well, and at a later
+    time of which that is not known yet.
+    """
+
+    healthy: dict[str, Tensor]
+    latest: dict[str, Tensor]
+
+    def __init__(self, slots: Slots, options: Options):
         network = slots.task.network
         self.slots = slots
         self.learn = slots.learn
         self.draws = slots.task.draws
-        self.window = Window(window)
+        self.rollback = options.rollback
+        self.window = Window(options.window)
         self.watch = Watch(network.head_rows) if network.head_name else None
         self.activity = Activity()
         self.batches = torch.zeros((), dtype=torch.int64)
@@ -48,11 +50,11 @@ class State:
         self.route = self._find_route()
         self._fresh = self.snapshot()
         self._fresh_draws = self.draws.state
+        self.healthy = self.latest = learnt(self._fresh)
 
     def _find_route(self) -> Route | None:
-        task = self.slots.task
-        learnt = self.learnt()
-        found = {part.name: part.route(task, learnt) for part in self.slots.method.methods}
+        task, known = self.slots.task, learnt(self.tensors())
+        found = {part.name: part.route(task, known) for part in self.slots.method.methods}
         routes = {name: route for name, route in found.items() if route is not None}
         if len(routes) > 1:
             raise ValueError(
@@ -80,7 +82,7 @@ class State:
             if network.statistics is not None:
                 # Where predictions depend on them, statistics are a part of what was learnt.
                 kind = "model/statistics" if network.statistics.learnt else "statistics"
-                parts[f"{kind}/{index}"] = network.statistics.tensors()
+                parts[f"{kind}/{index}"] = network.statistics.tensors
         return {"batches": self.batches} | {
             f"{part}/{name}": tensor.detach()
             for part, tensors in parts.items()
@@ -89,15 +91,7 @@ class State:
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of every tensor that changes."""
-        return _clones(self.tensors())
-
-    def learnt(self) -> dict[str, Tensor]:
-        """What was learnt; the tensors themselves."""
-        return _learnt(self.tensors())
-
-    def healthy(self) -> dict[str, Tensor]:
-        """A copy of what was learnt."""
-        return _clones(self.learnt())
+        return {name: tensor.clone() for name, tensor in self.tensors().items()}
 
     @torch.no_grad()
     def write(self, state: Mapping[str, Tensor]) -> None:
@@ -117,22 +111,42 @@ class State:
         finally:
             self.write(before)
 
-    def fresh(self) -> dict[str, Tensor]:
-        """What had been learnt at the beginning: nothing."""
-        return _learnt(self._fresh)
-
     def reset(self) -> None:
         """All is as at the beginning."""
         self.write(self._fresh)
         self.draws.state = self._fresh_draws
         self.load_extra_state({})
+        self.healthy = self.latest = learnt(self._fresh)
 
     def forget(self, *, optimizer: bool = True) -> None:
         """Take back what was learnt, with or without the optimiser's state; counters go on."""
-        fresh = self.fresh()
+        fresh = learnt(self._fresh)
         if not optimizer:
             fresh = {n: t for n, t in fresh.items() if not n.startswith("optimizer/")}
         self.write(fresh)
+
+    def collapsed(self, logits: Tensor) -> bool:
+        """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
+        watch = self.watch
+        if watch is None or not self._adapts or not watch.fits(logits):
+            return False
+        if not watch(logits.argmax(1)):
+            if self.rollback and watch.settled():
+                self.healthy, self.latest = self.latest, learnt(self.snapshot())
+            return False
+        if self.rollback:
+            self.write(self.healthy)
+            if self.learn is not None:
+                self.learn.load_extra_state({})  # the collapsed model chose what is in it
+            self.latest = self.healthy
+            watch.start()
+        return True
+
+    @property
+    def _adapts(self) -> bool:
+        """Whether what is predicted changes along a stream."""
+        rules = (self.slots.prediction, *self.slots.refine)
+        return self.learn is not None or any(rule.state_dict() for rule in rules)
 
     def extra_state(self) -> dict[str, Tensor]:
         """What else there is, of a size that is not known before the stream: images."""
@@ -152,7 +166,12 @@ class State:
 
     def saved(self) -> dict[str, Tensor]:
         """All that a file holds of it."""
-        return {**self.tensors(), **self.extra_state(), "draws": self.draws.state}
+        tensors = {**self.tensors(), **self.extra_state(), "draws": self.draws.state}
+        if self.rollback:
+            tensors |= {f"healthy/{name}": value for name, value in self.healthy.items()}
+            # A copy, since the two may be one, and a file holds no tensor twice.
+            tensors |= {f"latest/{name}": value.clone() for name, value in self.latest.items()}
+        return tensors
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Take over what `saved` gave, in this version or an older one."""
@@ -162,43 +181,58 @@ class State:
             if network.statistics is not None:
                 network.statistics.loaded()
         self.draws.state = saved["draws"]
-        self.load_extra_state({name: saved[name] for name in saved if name.startswith(EXTRA)})
+        self.load_extra_state(saved)
+        if self.rollback:
+            self.healthy = files.under("healthy/", saved)
+            self.latest = files.under("latest/", saved)
 
-    def begin(self) -> Before:
-        """A batch begins: what it takes to undo it."""
-        for network in self.slots.networks:
+    def begin(self) -> Callable[[], None]:
+        """A batch begins; what is given undoes it, leaving all as it was."""
+        networks, learn = self.slots.networks, self.learn
+        for network in networks:
             network.forwards = 0
             if network.statistics is not None:
                 network.statistics.snapshot()
-        if not self._changes_at_once:
-            return Before(self.draws.state)
-        if self.learn is not None:
-            self.learn.snapshot()
-        return Before(self.draws.state, self.snapshot())
+        # Whether more than statistics changes before a batch has proved good.
+        at_once = learn is not None and learn.at_once
+        at_once = at_once or self.route is not None or self.slots.episode_steps > 0
+        draws, tensors, extra = self.draws.state, dict[str, Tensor](), dict[str, Tensor]()
+        if at_once:
+            tensors, extra = self.snapshot(), self.extra_state()
 
-    def undo(self, before: Before) -> None:
-        """Leave all as it was at `begin`."""
-        self.draws.state = before.draws
-        for network in self.slots.networks:
-            if network.statistics is not None:
-                network.statistics.restore()
-        if self.learn is not None:
-            self.learn.clear()
-        if self._changes_at_once:
-            self.write(before.tensors)
-            if self.learn is not None:
-                self.learn.restore()
+        def undo() -> None:
+            self.draws.state = draws
+            for network in networks:
+                if network.statistics is not None:
+                    network.statistics.restore()
+            if learn is not None:
+                learn.clear()
+            self.write(tensors)
+            if at_once:
+                self.load_extra_state(extra)
 
-    @property
-    def _changes_at_once(self) -> bool:
-        """Whether more than statistics changes before a batch has proved good."""
-        at_once = self.learn is not None and self.learn.at_once
-        return at_once or self.route is not None or self.slots.episode_steps > 0
+        return undo
 
 
-def _clones(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in tensors.items()}
+class Window:
+    """The latest images of a stream, where batches are small: up to `size` − 1, for the next batch
+    to come after; without a size, none."""
 
+    def __init__(self, size: int | None):
+        self.size = size
+        self.images: Tensor | None = None
 
-def _learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}
+    def join(self, batch: Tensor) -> Tensor:
+        """What is looked at: the batch, after as many of the images held as there is room for."""
+        if self.size is None or self.images is None:
+            return batch
+        if self.images.shape[1:] != batch.shape[1:]:
+            raise ValueError(
+                f"The window holds images of shape {tuple(self.images.shape[1:])}, this one is "
+                f"{tuple(batch.shape[1:])}: keep one size, or reset() first."
+            )
+        return torch.cat([self.images, batch])[-max(self.size, len(batch)) :]
+
+    def after(self, joined: Tensor) -> Tensor | None:
+        """What it will hold; a copy, since a model may write into its input."""
+        return None if self.size is None else joined[1 - self.size :].clone()

@@ -126,8 +126,8 @@ def _without_making(source: Source | None, model: nn.Module, head: str | None) -
         head=source.head,
         limit=source.limit,
         fisher_samples=source.fisher_samples,
-        loader=source._loader,
-        fisher=source._fisher,
+        loader=source.loader,
+        fisher=source.fisher,
         input_range=source.input_range,
     )
     known._spent = list(source._spent)

@@ -110,21 +110,6 @@ class GridRow:
 
 
 @dataclass(frozen=True)
-class Change:
-    """What a plug-in adds to its host's numbers, as they come out: negative where it takes. What
-    differs from a host that hardly acted is no change."""
-
-    label: str
-    host: str
-    cells: Mapping[str, Number]
-    higher: int
-    of: int
-    """In how many of the columns that are no summary the number is higher."""
-    idle: bool = False
-    """Whether one of the two hardly acted somewhere."""
-
-
-@dataclass(frozen=True)
 class Grid:
     """One table of an answer: ours, and what the paper prints of it."""
 
@@ -134,28 +119,18 @@ class Grid:
     rows: tuple[GridRow, ...]
     published: tuple[GridRow, ...]
 
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        return self._changes(self.rows)
-
-    @property
-    def published_changes(self) -> tuple[Change, ...]:
-        return self._changes(self.published)
-
-    def _changes(self, rows: tuple[GridRow, ...]) -> tuple[Change, ...]:
-        by_label = {row.label: row for row in rows}
+    def changes(self, rows: tuple[GridRow, ...]) -> tuple[GridRow, ...]:
+        """What plug-ins add to their hosts' numbers, as they come out: negative where they take.
+        What differs from a host that hardly acted is no change."""
+        hosts = {row.label: row for row in rows}
         changes = []
         for row in rows:
-            host = by_label.get(row.host or "")
-            if host is None:
-                continue
-            acted = (name for name in self.columns if name not in row.idle | host.idle)
-            both = [name for name in acted if name in row.cells and name in host.cells]
-            cells = {name: row.cells[name].minus(host.cells[name]) for name in both}
-            details = [cells[name] for name in both if name not in self.summary]
-            higher = sum(number.value > 0 for number in details)
-            idle = bool(row.idle | host.idle)
-            changes.append(Change(row.label, host.label, cells, higher, len(details), idle))
+            if row.host in hosts:
+                host = hosts[row.host]
+                idle = row.idle | host.idle
+                both = [n for n in self.columns if n in row.cells and n in host.cells]
+                cells = {n: row.cells[n].minus(host.cells[n]) for n in both if n not in idle}
+                changes.append(replace(row, cells=cells, idle=idle))
         return tuple(changes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from holdfast.bench.names import short
-from holdfast.paper.answer import Answer, Change, Grid, GridRow
+from holdfast.paper.answer import Answer, Grid, GridRow
 from holdfast.paper.comparable import TOLERANCE
 from holdfast.paper.experiments import Experiment, experiments
 from holdfast.paper.measures import FIFTEEN, SIXTEEN
@@ -28,8 +28,8 @@ def document(answer: Answer) -> list[Block]:
     ]
     for grid in answer.grids:
         found.append(_table(grid, experiment.rows, beside))
-        papers = grid.published_changes if beside else ()
-        found += _changes("Change over the host", grid, experiment.rows, grid.changes, papers)
+        papers = grid.published if beside else ()
+        found += _changes("Change over the host", grid, experiment.rows, grid.rows, papers)
     found += [*_idle(answer), *_verdicts(answer), *_comparison(answer, beside)]
     if experiment.finding:
         found.append(f"The paper finds, on {experiment.benchmark.data}: {experiment.finding}")
@@ -95,41 +95,46 @@ def _text(grid: Grid, name: str, number: Number, sign: str = "") -> str:
 
 
 def _changes(
-    title: str, grid: Grid, rows: str, ours: Sequence[Change], papers: Sequence[Change] = ()
+    title: str, grid: Grid, rows: str, ours: tuple[GridRow, ...], papers: tuple[GridRow, ...] = ()
 ) -> Iterator[Table]:
     """What plug-ins add to their hosts; and in the paper, where it may stand beside it."""
-    in_paper = {change.label: change for change in papers}
-    here = [name for name in grid.summary if any(name in change.cells for change in ours)]
-    there = [name for name in here if any(name in change.cells for change in papers)]
-    counted, paper_counted = (any(change.of for change in each) for each in (ours, papers))
-    columns = (
-        *_columns(here),
-        *((Column("higher in"),) * counted),
-        *_columns(there, "paper: "),
-        *((Column("paper: higher in"),) * paper_counted),
+    changes, in_paper = grid.changes(ours), {row.label: row for row in grid.changes(papers)}
+    columns, cells = _change_cells(grid, changes)
+    paper_columns, paper_cells = _change_cells(
+        grid, [in_paper.get(change.label, GridRow("", {})) for change in changes], "paper: "
     )
-    lines = []
-    for change in ours:
-        paper = in_paper.get(change.label)
-        cells = (
-            *(_cell(grid, name, change.cells, "+") for name in here),
-            *((_count(change),) * counted),
-            *(_cell(grid, name, {} if paper is None else paper.cells, "+") for name in there),
-            *((_count(paper),) * paper_counted),
+    lines = tuple(
+        Row(
+            f"{_named(change.label, rows)} − {change.host}",
+            (*cells[place], *paper_cells[place]),
+            badges=(IDLE,) if change.idle else (),
         )
-        label = f"{_named(change.label, rows)} − {change.host}"
-        lines.append(Row(label, cells, badges=(IDLE,) if change.idle else ()))
+        for place, change in enumerate(changes)
+    )
     if lines and columns:
-        yield Table(title, "change", columns, tuple(lines))
+        yield Table(title, "change", (*columns, *paper_columns), lines)
+
+
+def _change_cells(
+    grid: Grid, changes: Sequence[GridRow], prefix: str = ""
+) -> tuple[list[Column], list[list[Cell]]]:
+    """The columns that sum up others, and in how many of those others the number is higher."""
+    names = [name for name in grid.summary if any(name in change.cells for change in changes)]
+    columns = list(_columns(names, prefix))
+    cells = [[_cell(grid, name, change.cells, "+") for name in names] for change in changes]
+    details = [
+        [number.value > 0 for name, number in change.cells.items() if name not in grid.summary]
+        for change in changes
+    ]
+    if any(details):
+        columns.append(Column(f"{prefix}higher in"))
+        for line, higher in zip(cells, details, strict=True):
+            line.append(Cell(f"{sum(higher)} of {len(higher)}" if higher else NONE))
+    return columns, cells
 
 
 def _named(label: str, rows: str) -> str:
     return label if rows == "method" else f"{rows} = {label}"
-
-
-def _count(change: Change | None) -> Cell:
-    counted = change is not None and change.of
-    return Cell(f"{change.higher} of {change.of}" if change is not None and counted else NONE)
 
 
 def _verdicts(answer: Answer) -> Iterator[str]:
@@ -138,7 +143,7 @@ def _verdicts(answer: Answer) -> Iterator[str]:
         if not grid.measure.gains or SIXTEEN not in grid.measure.summary:
             continue
         if SIXTEEN not in grid.columns:  # by batch size
-            for change in grid.changes:
+            for change in grid.changes(grid.rows):
                 above = [name for name, cell in change.cells.items() if cell.value > 0]
                 below = [name for name in change.cells if name not in above]
                 yield (
@@ -146,22 +151,22 @@ def _verdicts(answer: Answer) -> Iterator[str]:
                     f"{', '.join(above) or 'none'}, and not at {', '.join(below) or 'none'}."
                 )
             continue
-        changes = [change for change in grid.changes if SIXTEEN in change.cells]
-        rows = answer.experiment.rows
+        every, rows = grid.changes(grid.rows), answer.experiment.rows
+        changes = [change for change in every if SIXTEEN in change.cells]
         if changes:
             yield _helped(grid, changes, rows)
         if rows != "method":
-            yield from _best(grid, {change.host for change in grid.changes}, rows)
+            yield from _best(grid, {str(change.host) for change in every}, rows)
 
 
-def _helped(grid: Grid, changes: Sequence[Change], rows: str) -> str:
+def _helped(grid: Grid, changes: Sequence[GridRow], rows: str) -> str:
     worse = [change for change in changes if change.cells[SIXTEEN].value <= 0]
     count = f"{len(changes) - len(worse)} of {len(changes)}"
     text = f"What is added raises the mean over 16 domains in {count} cases here"
     if worse:
-        gains = (_text(grid, SIXTEEN, one.cells[SIXTEEN], "+") for one in worse)
         named = (
-            f"{_named(one.label, rows)} ({gain})" for one, gain in zip(worse, gains, strict=True)
+            f"{_named(one.label, rows)} ({_text(grid, SIXTEEN, one.cells[SIXTEEN], '+')})"
+            for one in worse
         )
         text += f"; it does not help in {', '.join(named)}"
     return text + "."
@@ -207,6 +212,6 @@ def _comparison(answer: Answer, beside: bool) -> Iterator[Block]:
     if not beside:
         for grid in answer.grids:
             if grid.published:
-                rows, changes = answer.experiment.rows, grid.published_changes
+                rows, title = answer.experiment.rows, "Published: change over the host"
                 yield _published_table(grid, rows)
-                yield from _changes("Published: change over the host", grid, rows, changes)
+                yield from _changes(title, grid, rows, grid.published)

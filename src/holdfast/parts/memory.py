@@ -14,8 +14,8 @@ from holdfast.engine.step import Step
 from holdfast.parts.augment import Augment
 from holdfast.parts.learn import Descent, PlainStep, Proposal
 from holdfast.parts.predict import Prediction
-from holdfast.parts.teacher import Teacher
 from holdfast.parts.terms import Term
+from holdfast.parts.upkeep import Teacher
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,6 @@ class MemoryStep(PlainStep):
         self.every = every
         self.teacher = teacher
         self.teacher_momentum = teacher_momentum
-        self._before: tuple[list[Item], int] = [], 0
 
     def tensors(self) -> dict[str, Tensor]:
         return {**super().tensors(), "views": self.augment.calls}
@@ -130,12 +129,6 @@ class MemoryStep(PlainStep):
             images = saved["images"].to(self.teacher.network.device)
             self.memory.items = [Item(*row) for row in zip(images, *columns, strict=True)]
             self.memory.clock = int(saved["clock"])
-
-    def snapshot(self) -> None:
-        self._before = list(self.memory.items), self.memory.clock
-
-    def restore(self) -> None:
-        self.memory.items, self.memory.clock = self._before
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         self._check_size(step.images)

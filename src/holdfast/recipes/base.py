@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import nn
 
 from holdfast.engine.norms import ByBatch, BySource, Normalisation
-from holdfast.engine.task import Task
 from holdfast.parts.learn import Descent, Learn, PlainStep
-from holdfast.parts.predict import Prediction, Refine, Student
-from holdfast.parts.route import Learnt, Route
+from holdfast.parts.predict import Learnt, Prediction, Refine, Route, Student
 from holdfast.parts.select import Select
+from holdfast.parts.task import Task
 from holdfast.parts.terms import Term
 from holdfast.parts.upkeep import Upkeep
 from holdfast.util.settings import ByClasses, Settled, Value, setting
@@ -80,8 +79,8 @@ class Method(Settled):
     replaces: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
 
     def __post_init__(self) -> None:
-        for one in self.settings():
-            object.__setattr__(self, one.name, one.check(getattr(self, one.name)))
+        for declared in self.settings():
+            object.__setattr__(self, declared.name, declared.check(getattr(self, declared.name)))
 
     def resolved(self, context: CompositionContext = ALONE) -> Self:
         """With every setting filled in; a plug-in on a host, all but those of the host."""
@@ -105,16 +104,20 @@ class Method(Settled):
             "alone": self.alone if context.alone else {},
             "preset": self.presets.get(context.preset or "", {}),
             "default": {
-                one.name: one.default
-                for one in self.settings()
-                if not isinstance(one.default, ByClasses)
+                declared.name: declared.default
+                for declared in self.settings()
+                if not isinstance(declared.default, ByClasses)
             },
         }
 
     def for_classes(self, classes: int) -> Self:
         """With those settings filled in whose default follows from the number of classes."""
-        unset = (one for one in self.settings() if getattr(self, one.name) is None)
-        rules = {one.name: one.default for one in unset if isinstance(one.default, ByClasses)}
+        unset = (declared for declared in self.settings() if getattr(self, declared.name) is None)
+        rules = {
+            declared.name: declared.default
+            for declared in unset
+            if isinstance(declared.default, ByClasses)
+        }
         return replace(self, **{name: default.rule(classes) for name, default in rules.items()})
 
     @classmethod
@@ -247,4 +250,4 @@ class Learner(Method):
 
 
 # A plug-in has these too, for when it is its own host.
-HOST_SETTINGS = frozenset(one.name for one in fields(Learner)) | {"predict"}
+HOST_SETTINGS = frozenset(field.name for field in fields(Learner)) | {"predict"}

@@ -77,41 +77,43 @@ class Composition:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(need for one in self.methods for need in one.needs()))
+        return tuple(dict.fromkeys(need for method in self.methods for need in method.needs()))
 
     @property
     def forwards(self) -> tuple[int, int]:
-        extra = sum(one.extra_forwards() for one in self.methods)
+        extra = sum(method.extra_forwards() for method in self.methods)
         fewest, most = self.host.forwards()
         at_least, at_most = self.host.passes
         return fewest + at_least * extra, most + at_most * extra
 
     @property
     def backwards(self) -> tuple[int, int]:
-        always = self.host.passes[0] and any(one.always_drives() for one in self.methods)
+        always = self.host.passes[0] and any(method.always_drives() for method in self.methods)
         return (self.host.backwards if always else 0), self.host.backwards
 
     def for_classes(self, classes: int) -> Composition:
         """With the settings that follow from the model's number of classes."""
-        host, *plugins = (one.for_classes(classes) for one in self.methods)
+        host, *plugins = (method.for_classes(classes) for method in self.methods)
         return replace(self, host=host, plugins=tuple(plugins))
 
     def advice(self, classes: int) -> list[str]:
         """What someone with so many classes should know before using these settings."""
-        return [text for one in self.for_classes(classes).methods if (text := one.advice(classes))]
+        return [
+            text for method in self.for_classes(classes).methods if (text := method.advice(classes))
+        ]
 
     def __str__(self) -> str:
         """With every setting written out; reads back as the same composition."""
-        return "+".join(str(one) for one in self.methods)
+        return "+".join(str(method) for method in self.methods)
 
     @property
     def named_spec(self) -> str:
         """The same by names alone, wherever methods of one's own lie."""
-        return "+".join(one.written(one.name) for one in self.methods)
+        return "+".join(method.written(method.name) for method in self.methods)
 
     @property
     def names(self) -> str:
-        return "+".join(one.name for one in self.methods)
+        return "+".join(method.name for method in self.methods)
 
 
 def compose(*parts: str | Method, preset: str | None = None) -> Composition:
@@ -143,7 +145,7 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
     _check_fit(host, plugins)
     alone = not host.standalone
     as_plugin = CompositionContext(preset, host=host.name, alone=alone)
-    resolved = tuple(one.resolved(as_plugin) for one in plugins)
+    resolved = tuple(method.resolved(as_plugin) for method in plugins)
     as_host = CompositionContext(preset, plugins=resolved, alone=alone)
     contexts = (as_host, *(as_plugin for _ in plugins))
     found = Composition(host.resolved(as_host), resolved, contexts)
@@ -155,13 +157,13 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
 
 
 def _check_fit(host: Method, plugins: tuple[Method, ...]) -> None:
-    names = [one.name for one in (host, *plugins)]
+    names = [method.name for method in (host, *plugins)]
     for plugin in plugins:
         if not plugin.plugin:
             other = f": write {plugin.name}+{host.name}" if host.plugin else ""
             raise ValueError(
                 f"{plugin.name} is a host, not a plug-in, so it cannot follow {host.name}{other}. "
-                f"Plug-ins: {listed(n for n, one in methods().items() if one.plugin)}."
+                f"Plug-ins: {listed(n for n, method in methods().items() if method.plugin)}."
             )
         shared = plugin.given.keys() & HOST_SETTINGS
         if shared:

@@ -20,7 +20,7 @@ from holdfast.parts import (
     Term,
     TermResult,
 )
-from holdfast.source.gaussians import Gaussians
+from holdfast.source.gather import Gaussians
 
 # In the CIFAR variant a class counts from so many images on.
 ENOUGH = 16

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from holdfast.bench.manifest import Manifest, Metrics
 from holdfast.bench.metrics.seen import Seen
-from holdfast.engine.activity import Activity
+from holdfast.engine.last import Activity
 
 # In tables, beside the name of a method.
 IDLE = "hardly acted"

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from holdfast.bench.names import distinct
 from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED
 from holdfast.results.group import Group
 from holdfast.results.stored import StoredRun
@@ -88,7 +89,9 @@ def _groups(runs: Iterable[StoredRun]) -> list[Group]:
     by_method: dict[str, list[StoredRun]] = {}
     for run in runs:
         by_method.setdefault(_method_key(run), []).append(run)
-    return _labelled([Group(same[0].title, _one_a_seed(same)) for same in by_method.values()])
+    runs_of = [_one_a_seed(same) for same in by_method.values()]
+    written = [(same[0].title, str(same[0].manifest.run.get("method"))) for same in runs_of]
+    return _labelled([Group(*pair) for pair in zip(distinct(written), runs_of, strict=True)])
 
 
 def _one_a_seed(runs: Iterable[StoredRun]) -> tuple[StoredRun, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +15,24 @@ from torch import Tensor, nn
 from holdfast.engine.checks import InputRange
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
-from holdfast.engine.step import Step
 from holdfast.source.agreement import find_mistake
-from holdfast.source.fisher import gather_fisher
-from holdfast.source.gaussians import Gaussians, gather_gaussians
-from holdfast.source.loaders import Replay, check_labels, checked_batches
-from holdfast.source.work import Order, Work
+from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
+from holdfast.source.loaders import Order, Replay, checked_batches
 from holdfast.util import files
 from holdfast.util.hashing import tensor_hash
 from holdfast.util.words import listed
 
 KIND = "a source"
+WORK = "work on a source"
+
+# What else a file's header tells.
+SAVED = ("head", "limit", "fisher_samples", "input_range")
 
 # What tells one source's data from another's: long work is kept under a key made of these.
 WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
 
 
+@dataclass(eq=False, repr=False)
 class Source:
     """Prototypes are made at once; what only some methods need is made when one asks, then kept.
 
@@ -37,29 +40,17 @@ class Source:
     and `counts` says how many images stand behind each.
     """
 
-    def __init__(
-        self,
-        model_hash: str,
-        tensors: Mapping[str, Tensor],
-        *,
-        head: str | None = None,
-        limit: int | None = None,
-        fisher_samples: int | None = None,
-        loader: Iterable[Any] | None = None,
-        fisher: Iterable[Any] | None = None,
-        input_range: InputRange = (0.0, 1.0),
-        cache: str | Path | None = None,
-    ):
-        self.model_hash = model_hash
-        self.tensors = dict(tensors)
-        self.head = head
-        self.limit = limit
-        self.fisher_samples = fisher_samples
-        self.input_range = input_range
-        self._loader = loader
-        self._fisher = fisher
-        self.cache = None if cache is None else Path(cache)
-        self._spent: list[Iterator[Any]] = []
+    model_hash: str
+    tensors: dict[str, Tensor]
+    _: KW_ONLY
+    head: str | None = None
+    limit: int | None = None
+    fisher_samples: int | None = None
+    loader: Iterable[Any] | None = None
+    fisher: Iterable[Any] | None = None
+    input_range: InputRange = (0.0, 1.0)
+    cache: str | Path | None = None
+    _spent: list[Iterator[Any]] = field(default_factory=list, init=False)
 
     @classmethod
     def from_loader(
@@ -160,7 +151,11 @@ class Source:
         name = f"prototypes/{statistics}"
         if name not in self.tensors:
             with torch.inference_mode(False), torch.no_grad():
-                self.tensors |= self._make_prototypes(fresh(), statistics)
+                source = fresh()
+                if statistics == "batch":
+                    source.normalise(ByBatch())
+                batches = self._batches(source, "Source prototypes", "prototypes", self.limit)
+                self.tensors |= gather_prototypes(source, batches, statistics)
         found = self.tensors[name]
         if found.shape != (network.classes, network.feature_size):
             raise ValueError(
@@ -169,7 +164,7 @@ class Source:
                 f"{network.classes} classes and feature size {network.feature_size}: "
                 "make the source with this model and this head."
             )
-        return found.to(network.device, torch.promote_types(network.dtype, torch.float32))
+        return found.to(network.device, network.full_dtype)
 
     def gaussians_of(
         self, network: Network, fresh: Callable[[], Network], *, diagonal: bool
@@ -178,43 +173,34 @@ class Source:
         self._check_head(network)
         kind = "diagonal" if diagonal else "full"
         if f"gaussians/{kind}/mean" not in self.tensors:
-            loader = self._pass(self._loader, "Gaussians")
-            source = fresh()
             with torch.inference_mode(False), torch.no_grad():
-                batches = checked_batches(
-                    loader, self.limit, self.input_range, source, "Source Gaussians"
-                )
+                source = fresh()
+                batches = self._batches(source, "Source Gaussians", "Gaussians", self.limit)
                 self.tensors |= gather_gaussians(source, batches, diagonal=diagonal)
         return Gaussians.of(self.tensors, kind, network)
 
     def replay(self, network: Network) -> Replay:
         """Labelled source batches, in the loader's order, cycling."""
-        self._pass(self._loader, "replay", again=True)
-        return Replay(
-            lambda: self._pass(self._loader, "replay", again=True), network, self.input_range
-        )
 
-    def work_key(self, text: str, network: Network, images: int) -> str:
-        """What names a piece of work on the loader's first images: a text, this model, the data."""
-        order = self.order_name(images)
+        def another_pass() -> Iterable[Any]:
+            return self._pass(self.loader, "replay", again=True)
+
+        another_pass()
+        return Replay(another_pass, network, self.input_range)
+
+    def work(self, text: str, network: Network, images: int) -> Work:
+        """Work that a text names, on this model and the loader's first images: so many."""
+        beyond = self.limit is not None and images > self.limit
+        order = f"loader/order/{images}" if beyond else "loader/order"
         if order not in self.tensors:
-            what = "Images that are worked on"
-            loader = self._pass(self._loader, "order of images", again=True)
             found = Order()
-            for batch in checked_batches(loader, images, self.input_range, network, what):
+            what = "Images that are worked on", "order of images"
+            for batch in self._batches(network, *what, images, again=True):
                 found.update(*batch)
             self.tensors[order] = found.digest
         data = {name: self.tensors[name] for name in (*WORKED_ON, order)}
-        return tensor_hash(data, f"{self.model_hash} {self.head} {text}")
-
-    def work(self, key: str) -> Work:
-        """The piece of work of this key."""
-        return Work(key, self.tensors, self.model_hash, self.cache)
-
-    def order_name(self, images: int) -> str:
-        """Under which a digest of so many of the loader's images stands."""
-        beyond = self.limit is not None and images > self.limit
-        return f"loader/order/{images}" if beyond else "loader/order"
+        key = tensor_hash(data, f"{self.model_hash} {self.head} {text}")
+        return Work(key, self, (*data, f"work/{key}/"))
 
     def _check_head(self, network: Network) -> None:
         if network.head_name != self.head:
@@ -230,17 +216,16 @@ class Source:
         names = {name: f"fisher/{name}" for name in parameters}
         if samples != self.fisher_samples or not self.tensors.keys() >= set(names.values()):
             with torch.inference_mode(False), torch.enable_grad():
-                made = self._make_fisher(network, parameters, samples)
+                loader = self.loader if self.fisher is None else self.fisher
+                what = "Fisher information", "Fisher"
+                batches = self._batches(network, *what, samples, loader=loader)
+                made = gather_fisher(network, batches, parameters)
             if samples != self.fisher_samples:
                 for stale in [name for name in self.tensors if name.startswith("fisher/")]:
                     del self.tensors[stale]
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
         return {name: self.tensors[key].to(parameters[name].device) for name, key in names.items()}
-
-    @property
-    def has_loader(self) -> bool:
-        return self._loader is not None
 
     def holding(self, tensors: Mapping[str, Tensor], fisher_samples: int | None) -> Source:
         """A copy with its loaders that holds these tensors, in place of its own of that name."""
@@ -259,13 +244,7 @@ class Source:
             )
 
     def save(self, path: str | Path) -> None:
-        header = {
-            "model": self.model_hash,
-            "head": self.head,
-            "limit": self.limit,
-            "fisher_samples": self.fisher_samples,
-            "input_range": self.input_range,
-        }
+        header = {"model": self.model_hash, **{name: getattr(self, name) for name in SAVED}}
         files.write(path, KIND, header, self.tensors)
 
     @classmethod
@@ -279,61 +258,27 @@ class Source:
     ) -> Source:
         """A saved source. The loaders are for what the file does not hold yet, and for replay."""
         header, tensors = files.read(path, KIND)
-        input_range = header["input_range"]
-        source = cls(
-            header["model"],
-            tensors,
-            head=header["head"],
-            limit=header["limit"],
-            fisher_samples=header["fisher_samples"],
-            loader=loader,
-            fisher=fisher,
-            cache=cache,
-            input_range=None if input_range is None else (input_range[0], input_range[1]),
-        )
+        known = {name: header[name] for name in SAVED}
+        if known["input_range"] is not None:
+            known["input_range"] = tuple(known["input_range"])
+        source = cls(header["model"], tensors, loader=loader, fisher=fisher, cache=cache, **known)
         source._warn_of_labels()
         return source
 
-    def _make_prototypes(self, network: Network, statistics: str) -> dict[str, Tensor]:
-        if statistics == "batch":
-            network.normalise(ByBatch())
-        classes, size = network.classes, network.feature_size
-        # On the CPU: not every device has float64.
-        sums = torch.zeros(classes, size, dtype=torch.float64)
-        counts = torch.zeros(classes, dtype=torch.int64)
-        loader = self._pass(self._loader, "prototypes")
-        batches = checked_batches(
-            loader, self.limit, self.input_range, network, "Source prototypes"
-        )
-        first, order, predicted = 0, Order(), list[Tensor]()
-        for images, labels in batches:
-            first = first or len(images)
-            order.update(images, labels)
-            if len(images) == 1 and network.by_batch:
-                continue  # one image has no batch statistics
-            step = Step(network, images)
-            features = step.features.to(sums)
-            labels = check_labels(labels, len(images), classes)
-            sums.index_add_(0, labels, features)
-            counts += torch.bincount(labels, minlength=classes)
-            predicted.append(torch.stack([labels, step.labels.cpu()]).int())
-        means = sums / counts.clamp_min(1)[:, None]
-        if not bool(means.isfinite().all()):
-            raise ValueError("The model's features of the source images are NaN or Inf.")
-        return {
-            f"prototypes/{statistics}": means.to(torch.promote_types(network.dtype, torch.float32)),
-            f"counts/{statistics}": counts,
-            f"predicted/{statistics}": torch.cat(predicted, 1),
-            "loader/batch_size": torch.tensor(first),
-            "loader/order": order.digest,
-        }
-
-    def _make_fisher(
-        self, network: Network, parameters: Mapping[str, nn.Parameter], samples: int
-    ) -> dict[str, Tensor]:
-        loader = self._pass(self._loader if self._fisher is None else self._fisher, "Fisher")
-        batches = checked_batches(loader, samples, self.input_range, network, "Fisher information")
-        return gather_fisher(network, batches, parameters)
+    def _batches(
+        self,
+        network: Network,
+        what: str,
+        made: str,
+        limit: int | None,
+        *,
+        loader: Iterable[Any] | None = None,
+        again: bool = False,
+    ) -> Iterator[tuple[Tensor, object]]:
+        """A pass over the loader; `what` is shown while it goes on, `made` names what comes of
+        it."""
+        given = self._pass(self.loader if loader is None else loader, made, again=again)
+        return checked_batches(given, limit, self.input_range, network, what)
 
     def _pass(
         self, loader: Iterable[Any] | None, what: str, *, again: bool = False
@@ -352,3 +297,38 @@ class Source:
                 )
             self._spent.append(loader)
         return loader
+
+
+@dataclass(frozen=True)
+class Work:
+    """A piece of work on a source that takes long: what there is of it, done or not.
+
+    It lies among the source's tensors, and in its cache folder if it has one. names: of all tensors
+    of the source that have to do with it.
+    """
+
+    key: str
+    source: Source
+    names: tuple[str, ...]
+
+    def load(self) -> dict[str, Tensor]:
+        """Nothing if the work has not begun."""
+        found = files.under(f"work/{self.key}/", self.source.tensors)
+        if not found and self._path is not None and self._path.exists():
+            found = files.read(self._path, WORK)[1]
+            self._enter(found)
+        return found
+
+    def save(self, tensors: Mapping[str, Tensor]) -> None:
+        copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+        self._enter(copies)
+        if self._path is not None:
+            files.write(self._path, WORK, {"model": self.source.model_hash}, copies)
+
+    def _enter(self, tensors: Mapping[str, Tensor]) -> None:
+        self.source.tensors |= {f"work/{self.key}/{n}": t for n, t in tensors.items()}
+
+    @property
+    def _path(self) -> Path | None:
+        folder = self.source.cache
+        return None if folder is None else Path(folder) / f"{self.key[:32]}.safetensors"

@@ -20,8 +20,7 @@ from holdfast.bench.metrics.curve import Curve, Durations
 from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.metrics.tally import Tally, ratio
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.engine.collapse import Watch
-from holdfast.engine.last import Last
+from holdfast.engine.last import Last, Watch
 from holdfast.util.whole import whole
 
 

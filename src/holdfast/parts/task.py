@@ -14,11 +14,10 @@ from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
 from holdfast.engine.norms import Normalisation
 from holdfast.parts.augment import Augment, Augmentation
-from holdfast.parts.teacher import Teacher
-from holdfast.source.gaussians import Gaussians
+from holdfast.parts.upkeep import Teacher
+from holdfast.source.gather import Gaussians
 from holdfast.source.loaders import Replay
-from holdfast.source.source import WORKED_ON, Source
-from holdfast.source.work import Work
+from holdfast.source.source import Source, Work
 
 T = TypeVar("T")
 
@@ -101,11 +100,9 @@ class Task:
     def work(self, text: str, images: int) -> Work:
         """Work on the source's first images that takes long, named by all that it depends on
         beside the source."""
-        source = self._source(*WORKED_ON)
-        self.taken.add(source.order_name(images))
-        key = source.work_key(text, self.network, images)
-        self.taken.add(f"work/{key}/")
-        return source.work(key)
+        work = self._source().work(text, self.network, images)
+        self.taken.update(work.names)
+        return work
 
     def _source(self, *names: str) -> Source:
         if self.source is None:
