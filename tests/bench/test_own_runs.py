@@ -164,7 +164,7 @@ def test_a_report_shows_it_and_runs_no_code(own_folder, materials, tmp_path, mon
     folder = perform(plan(), materials, out)
     perform(plan("tent"), materials, out)
     (own_folder / "mine.py").unlink()
-    monkeypatch.setattr("holdfast.recipes.own._loaded", {})
+    monkeypatch.setattr("holdfast.recipes.registry._loaded", {})
     with pytest.raises(ValueError, match="a stored file may not run by itself"):
         read_run(folder.manifest)
     report = Report(gather(out))

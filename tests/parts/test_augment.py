@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from toys import stream
 
+import holdfast
 from holdfast.engine.draws import Draws
 from holdfast.parts import augment
 from holdfast.parts.augment import AUGMENTATIONS, Augment, Jitter
@@ -286,3 +288,15 @@ def test_what_cannot_be_augmented_is_refused_by_name(name):
         with pytest.raises(ValueError, match=rf"augment={name} works on RGB .*augment=flip\."):
             augment(torch.rand(shape))
     Augment(AUGMENTATIONS["flip"], Draws(0, CPU), None)(torch.rand(2, 1, 8, 8))
+
+
+@pytest.mark.usefixtures("toy_methods")
+def test_an_augmentation_of_ones_own_draws_from_the_adapters_randomness(net):
+    images = stream(("some",))[0]
+    torch.manual_seed(5)
+    one = holdfast.adapt(net, "toy-memo", seed=1)(images)
+    torch.manual_seed(6)
+    before = torch.get_rng_state()
+    other = holdfast.adapt(net, "toy-memo", seed=1)(images)
+    assert torch.equal(one, other) and torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(holdfast.adapt(net, "toy-memo", seed=2)(images), one)

@@ -222,7 +222,7 @@ def test_classes_without_source_images_are_left_out_of_alignment():
 
 
 def make_term(rows, alpha=0.9, normalize=True):
-    return EmaPrototypes(1.0, rows, None, alpha=alpha, normalize=normalize, soft=False)
+    return EmaPrototypes(holdfast.Debias(alpha=alpha, normalize=normalize).resolved(), rows)
 
 
 batches = st.lists(st.integers(0, 4), min_size=1, max_size=12)

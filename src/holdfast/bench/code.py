@@ -10,7 +10,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.recipes.base import Method
-from holdfast.recipes.own import code_hash as own_hash
+from holdfast.recipes.registry import code_hash as own_hash
 from holdfast.recipes.registry import is_own
 
 # What shows, explains, fetches, plans or compares decides no number of a run. All else counts, and

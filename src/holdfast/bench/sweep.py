@@ -16,7 +16,8 @@ from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse as parse_stream
 from holdfast.recipes.base import HOST_SETTINGS, Learner
-from holdfast.recipes.compose import brief, compose, find, parse
+from holdfast.recipes.compose import brief, compose, parse
+from holdfast.recipes.registry import find
 from holdfast.util.settings import Setting, Value
 from holdfast.util.words import listed, nearest
 

@@ -21,7 +21,8 @@ from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Stream
 from holdfast.data.streams import parse as parse_stream
-from holdfast.recipes.compose import find_loaded, parse
+from holdfast.recipes.compose import parse
+from holdfast.recipes.registry import find_loaded
 from holdfast.results.acting import hardly_acts, learns, with_due, with_steps
 from holdfast.util.words import first_line
 
