@@ -15,7 +15,7 @@ from holdfast.bench.materials import MODELS, SOURCES
 from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse
-from holdfast.models.zoo import NETWORKS
+from holdfast.models.find import NETWORKS
 from holdfast.paper.experiments import Experiment, Line, experiments
 from holdfast.paper.measures import FIFTEEN, printed_means
 from holdfast.paper.published import Benchmark, PublishedRow, published

@@ -73,24 +73,8 @@ class Plan(NamedTuple):
         return sum(len(positions) for _, positions in self.pieces)
 
 
-@dataclass(frozen=True)
-class _Reader(Dataset[Batch]):
-    """From a plan to its batch, here or in a worker."""
-
-    view: View
-    stretches: Sequence[Stretch]
-
-    def __getitem__(self, plan: Plan) -> Batch:
-        pieces = [(self.stretches[number], positions) for number, positions in plan.pieces]
-        fetched = [self.view.fetch(stretch.origins, positions) for stretch, positions in pieces]
-        images, labels, domains = zip(*fetched, strict=True)
-        every = torch.cat(labels)
-        names = tuple(chain.from_iterable(domains))
-        return Batch(torch.cat(images), every, names, every >= 0, plan.number, pieces[0][0].visit)
-
-
 @dataclass(frozen=True, repr=False, eq=False)
-class Flow:
+class Flow(Dataset[Batch]):
     """A stream over a data set. What an adapter is given tells it nothing but images:
 
     for batch in flow: logits = adapter(batch.images)
@@ -117,6 +101,15 @@ class Flow:
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
+
+    def __getitem__(self, plan: Plan) -> Batch:
+        """From a plan to its batch, here or in a worker."""
+        pieces = [(self.stretches[number], positions) for number, positions in plan.pieces]
+        fetched = [self.view.fetch(stretch.origins, positions) for stretch, positions in pieces]
+        images, labels, domains = zip(*fetched, strict=True)
+        every = torch.cat(labels)
+        names = tuple(chain.from_iterable(domains))
+        return Batch(torch.cat(images), every, names, every >= 0, plan.number, pieces[0][0].visit)
 
     @property
     def samples(self) -> int:
@@ -179,12 +172,11 @@ class Flow:
         """
         if start < 0:
             raise ValueError(f"start is the number of a batch, from 0 on, not {start}.")
-        reader = _Reader(self.view, self.stretches)
-        read: Iterator[Batch] = (reader[plan] for plan in self.plans(start))
+        read: Iterator[Batch] = (self[plan] for plan in self.plans(start))
         if workers:
             read = iter(
                 DataLoader(
-                    reader,
+                    self,
                     batch_size=None,
                     sampler=self.plans(start),
                     num_workers=workers,
