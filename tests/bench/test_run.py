@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from short_runs import Killed, Killer, lasting
 
 import holdfast
 from holdfast.bench import run as run_module
@@ -14,7 +15,7 @@ from holdfast.bench import store
 from holdfast.bench.materials import Materials
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.plan import Run
-from holdfast.bench.run import Nobody, perform
+from holdfast.bench.run import perform
 from holdfast.bench.sweep import CHOSEN, SWEPT, expand
 from holdfast.cli.main import main
 from holdfast.data import glyphs
@@ -28,27 +29,6 @@ STREAM = f"continual(order='{DOMAINS}',clean=false)"
 
 def plan(method, **others):
     return Run.of(method, **{"stream": STREAM, "limit": 100, "batch": 32, **others})
-
-
-def lasting(rows):
-    """What does not differ from run to run."""
-    return rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
-
-
-class Killed(BaseException):
-    """As sudden as SIGKILL: nothing of the run's own code may catch it and tidy up."""
-
-
-class Killer(Nobody):
-    """Ends the process's work on a run after so many batches."""
-
-    def __init__(self, after):
-        self.left = after
-
-    def sees(self, seen):
-        self.left -= 1
-        if self.left < 0:
-            raise Killed
 
 
 def in_pieces(run, materials, out, every, moments):
