@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from own_methods import HEAD, MINE, SURE
 from polars.testing import assert_frame_equal
-from test_run import Killed, Killer, lasting
+from short_runs import Killed, Killer, lasting
 
 from holdfast.bench import on_ray
 from holdfast.bench.manifest import SettingValue
