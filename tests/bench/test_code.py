@@ -173,7 +173,7 @@ def test_stopped_runs_of_other_code_are_told_of_where_there_are_some(
     tmp_path, capsys, monkeypatch, finished, said
 ):
     found = [SimpleNamespace(finished=one) for one in finished]
-    monkeypatch.setattr("holdfast.results.other_code.of_other_code", lambda runs, out: found)
+    monkeypatch.setattr("holdfast.results.gather.of_other_code", lambda runs, out: found)
     tell_of_other_code([], tmp_path)
     assert f"Note: {tmp_path} has {said}" in capsys.readouterr().err
 

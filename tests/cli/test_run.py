@@ -10,11 +10,10 @@ from holdfast.bench.run import perform
 from holdfast.bench.store import RunFolder
 from holdfast.cli.main import main
 from holdfast.report.provenance import facts
-from holdfast.results.documents import run_document
 from holdfast.results.gather import gather
 from holdfast.results.stored import read_run
-from holdfast.results.writers.markdown import write_markdown
-from holdfast.results.writers.terminal import Page
+from holdfast.results.tables import run_document
+from holdfast.results.writers import Page, write_markdown
 from holdfast.util.terminal import as_text
 
 STREAM = "continual(order=fog,clean=false)"

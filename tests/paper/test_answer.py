@@ -22,7 +22,7 @@ from holdfast.paper.experiments import Line, experiments, find_experiment
 from holdfast.paper.measures import MEASURES
 from holdfast.paper.published import published
 from holdfast.results.stored import StoredRun
-from holdfast.results.writers.terminal import Page
+from holdfast.results.writers import Page
 from holdfast.util.terminal import as_text
 
 TENT, TENT_OURS = Line("TENT", "tent"), Line("TENT + Ours", "tent+debias")

@@ -13,8 +13,7 @@ from holdfast.paper.document import document
 from holdfast.paper.experiments import find_experiment
 from holdfast.paper.published import published
 from holdfast.results.table import Table
-from holdfast.results.writers.markdown import markdown
-from holdfast.results.writers.terminal import Page
+from holdfast.results.writers import Page, markdown
 from holdfast.util.terminal import as_text
 
 CIFAR = find_experiment("table-cifar100")

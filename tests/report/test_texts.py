@@ -8,8 +8,7 @@ import pytest
 from made import HOSTILE
 
 from holdfast.report.texts import latex, markdown
-from holdfast.results.writers.latex import escape
-from holdfast.results.writers.markdown import escape as plain
+from holdfast.results.writers import escape_latex, escape_markdown
 
 
 def test_markdown_has_the_numbers_and_marks(report):
@@ -18,10 +17,12 @@ def test_markdown_has_the_numbers_and_marks(report):
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     (group,) = (one for one in report.comparisons[0].groups if one.label == "eata+debias")
     assert cells[1] == f"**{group.mean('accuracy/fog'):.2f}**"
-    mean, std = group.mean("mean_accuracy"), group.std("mean_accuracy")
+    mean, std = group.mean("mean_accuracy"), group.number("mean_accuracy").std
     assert cells[4] == f"**{mean:.2f} ± {std:.2f}**"
     first, *rest = report.sentences
-    assert text.startswith(f"# {plain(first)}\n\n{plain(' '.join(rest))}\n\n## ")
+    assert text.startswith(
+        f"# {escape_markdown(first)}\n\n{escape_markdown(' '.join(rest))}\n\n## "
+    )
 
 
 def test_every_markdown_row_has_all_columns(report):
@@ -49,7 +50,7 @@ def test_latex_is_the_papers_shape(report):
 
 
 def test_latex_prints_every_character_as_it_is():
-    assert escape(r"50 % of a_b & {c} #1 $x$ ~^\ <d> 1 ± 2") == (
+    assert escape_latex(r"50 % of a_b & {c} #1 $x$ ~^\ <d> 1 ± 2") == (
         r"50 \% of a\_b \& \{c\} \#1 \$x\$ \textasciitilde{}\textasciicircum{}"
         r"\textbackslash{} \textless{}d\textgreater{} 1 $\pm$ 2"
     )

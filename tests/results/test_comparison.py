@@ -28,7 +28,7 @@ def test_seeds_are_one_entry_with_mean_and_spread(tmp_path):
     (group,) = one(tmp_path).groups
     assert group.label == "eata" and len(group.runs) == 3
     assert group.mean("mean_accuracy") == pytest.approx(60)
-    assert group.std("mean_accuracy") == pytest.approx(10)
+    assert group.number("mean_accuracy").std == pytest.approx(10)
 
 
 def test_an_analysis_is_no_other_method(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from made import make_run, retell
 
 from holdfast.report.page import Report, page
-from holdfast.results.acting import hardly_acts
 from holdfast.results.gather import Gatherer, gather
+from holdfast.results.stored import hardly_acts
 
 
 def only(gathered):

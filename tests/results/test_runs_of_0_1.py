@@ -9,8 +9,8 @@ from holdfast.bench.store import RunFolder
 from holdfast.paper.measures import MEASURES
 from holdfast.report.page import Report, page
 from holdfast.results.comparison import compare
-from holdfast.results.documents import run_document
 from holdfast.results.gather import gather
+from holdfast.results.tables import run_document
 
 # The files as that version left them, but for the machine's name and the folder in the command.
 RUNS = Path(__file__).parents[1] / "fixtures" / "0.1.0" / "runs"

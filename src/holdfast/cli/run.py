@@ -35,7 +35,7 @@ class Run:
     """A file to write the tables into as well."""
 
     def run(self) -> None:
-        from holdfast.results.documents import run_document
+        from holdfast.results.tables import run_document
 
         setup = self.setup.shared_by(self.jobs)
         planned = (
@@ -75,7 +75,7 @@ def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outco
 
 def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
     """Say why runs that seem to be there are run anew."""
-    from holdfast.results.other_code import of_other_code
+    from holdfast.results.gather import of_other_code
 
     found = of_other_code(runs, out)
     if found:
@@ -99,8 +99,7 @@ def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
 
 def show_blocks(blocks: Sequence[Block], markdown: Path | None = None) -> None:
     """What is found, on the terminal, and in a file as well."""
-    from holdfast.results.writers.markdown import write_markdown
-    from holdfast.results.writers.terminal import Page
+    from holdfast.results.writers import Page, write_markdown
 
     show(Page(blocks))
     if markdown is not None:

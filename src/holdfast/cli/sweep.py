@@ -58,7 +58,7 @@ class Sweep:
         from holdfast.bench.materials import Materials
         from holdfast.bench.names import labels
         from holdfast.bench.sweep import expand
-        from holdfast.results.documents import sweep_document
+        from holdfast.results.tables import sweep_document
 
         given = self.given()
         points = expand(given)

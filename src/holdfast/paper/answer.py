@@ -8,7 +8,6 @@ How an answer is shown is no matter of this file: see `document`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,8 +41,18 @@ def plans(
     """Every run of an experiment, beside the line that it is for."""
     if "batch" in setup.given and any(line.batch for line in experiment.lines):
         raise ValueError(f"{experiment.id} is about the batch size: leave out --batch.")
+    if preset is None:
+        data = setup.given.get("data")
+        preset = data if data in PRESETS else experiment.benchmark.preset
+
+    def plan(line: Line, stream: str, seed: int) -> tuple[Line, Run]:
+        analysis = experiment.analysis and line != CONTROL
+        given = {"preset": preset, "stream": stream, "analysis": analysis}
+        batch = {} if line.batch is None else {"batch": line.batch}
+        return line, setup.plan(_shortest(line.method, preset), seed, **given, **batch)
+
     found = [
-        (line, _plan(experiment, setup, preset, line, stream, seed))
+        plan(line, stream, seed)
         for line in experiment.lines
         for stream in experiment.streams
         for seed in setup.all_seeds
@@ -51,26 +60,8 @@ def plans(
     compared = [run for line, run in found if in_protocol(experiment, line)]
     missing = CONTROL.method not in (line.method for line in experiment.lines)
     if missing and not any(planned_differences(run, experiment) for run in compared):
-        run = _plan(experiment, setup, preset, CONTROL, experiment.streams[0], setup.all_seeds[0])
-        found.append((CONTROL, run))
+        found.append(plan(CONTROL, experiment.streams[0], setup.all_seeds[0]))
     return found
-
-
-def _plan(
-    experiment: Experiment,
-    setup: GivenOptions,
-    preset: str | None,
-    line: Line,
-    stream: str,
-    seed: int,
-) -> Run:
-    if preset is None:
-        data = setup.given.get("data")
-        preset = data if data in PRESETS else experiment.benchmark.preset
-    analysis = experiment.analysis and line != CONTROL
-    given = {"preset": preset, "stream": stream, "analysis": analysis}
-    batch = {} if line.batch is None else {"batch": line.batch}
-    return setup.plan(_shortest(line.method, preset), seed, **given, **batch)
 
 
 def _shortest(method: str, preset: str) -> str:
@@ -158,8 +149,7 @@ def evaluate(experiment: Experiment, folders: Mapping[Line, Sequence[RunFolder]]
     """The numbers of finished runs. A line that has none stands in `missing`."""
     groups = {}
     for line, of_line in folders.items():
-        runs = tuple(StoredRun.of(folder) for folder in of_line if folder.finished)
-        if runs:
+        if runs := tuple(StoredRun.of(folder) for folder in of_line if folder.finished):
             size = "" if line.batch is None else f" at batch size {line.batch}"
             groups[line] = Group(line.label + size, runs)
     present = [line for line in experiment.lines if line in groups]
@@ -197,12 +187,11 @@ def _grid(experiment: Experiment, measure: Measure, groups: Mapping[Line, Group]
 
 def _numbers(measure: Measure, group: Group) -> dict[str, Number]:
     """By column, as far as some run defines them."""
-    by_run = {run.key: measure.read(run) for run in group.runs}
-    names = dict.fromkeys(name for columns in by_run.values() for name in columns)
-    numbers = {
-        name: Number.over({key: columns.get(name, math.nan) for key, columns in by_run.items()})
-        for name in names
-    }
+    by_column: dict[str, dict[str, float]] = {}
+    for run in group.runs:
+        for name, value in measure.read(run).items():
+            by_column.setdefault(name, {})[run.key] = value
+    numbers = {name: Number.over(by_run) for name, by_run in by_column.items()}
     return {name: number for name, number in numbers.items() if number}
 
 

@@ -179,21 +179,14 @@ def _published_rows(comparison: Comparison) -> PublishedRows:
     if not known:
         return PublishedRows("No run is finished, so none stands beside published numbers.")
     data = known[0].run.data.name
-    tables = [one for one in _tables() if one.benchmark.data == data]
+    tables: dict[tuple[Benchmark, str], Experiment] = {}
+    for one in experiments().values():
+        if one.printed.rows and one.benchmark.data == data:
+            tables.setdefault((one.benchmark, one.stream), one)
     if not tables:
         name = short_data(data)
         return PublishedRows(f"The paper has no numbers on {name}, so none stand beside these.")
-    tried = [_try(table, runs) for table in tables]
-    return max(tried, key=lambda one: len(one.rows))
-
-
-def _tables() -> Iterable[Experiment]:
-    """The paper's, one for each benchmark and kind of stream."""
-    found: dict[tuple[Benchmark, str], Experiment] = {}
-    for one in experiments().values():
-        if one.printed.rows:
-            found.setdefault((one.benchmark, one.stream), one)
-    return found.values()
+    return max((_try(one, runs) for one in tables.values()), key=lambda tried: len(tried.rows))
 
 
 def _try(experiment: Experiment, runs: Mapping[str, list[StoredRun]]) -> PublishedRows:

@@ -5,15 +5,15 @@ What is said is decided here, once; `results.writers` only write it down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.bench.names import short
 from holdfast.paper.answer import Answer, Grid, GridRow
 from holdfast.paper.comparable import TOLERANCE
-from holdfast.paper.experiments import Experiment, experiments
+from holdfast.paper.experiments import experiments
 from holdfast.paper.measures import FIFTEEN, SIXTEEN
-from holdfast.results.acting import IDLE, IDLE_NOTE
 from holdfast.results.numbers import NONE, Number
+from holdfast.results.stored import IDLE, IDLE_NOTE
 from holdfast.results.table import Block, Cell, Column, Heading, Row, Table
 
 
@@ -30,29 +30,24 @@ def document(answer: Answer) -> list[Block]:
         found.append(_table(grid, experiment.rows, beside))
         papers = grid.published if beside else ()
         found += _changes("Change over the host", grid, experiment.rows, grid.rows, papers)
-    found += [*_idle(answer), *_verdicts(answer), *_comparison(answer, beside)]
+    if answer.idle:
+        steps = "; ".join(f"{name}: {steps}" for name, steps in answer.idle.items())
+        found += [f"{steps}.", IDLE_NOTE]
+    found += [*_verdicts(answer), *_comparison(answer, beside)]
     if finding := experiment.printed.finding:
         found.append(f"The paper finds, on {experiment.benchmark.data}: {finding}")
-    if any("Ours" in line.label for line in experiment.lines):
+    labels = {line.label for line in experiment.lines}
+    if any("Ours" in label for label in labels):
         found.append("Ours is the paper's name for debias.")
     if experiment.note:
         found.append(experiment.note)
-    left_out = set(_labels(experiments().get(experiment.id, experiment))) - set(_labels(experiment))
+    whole = experiments().get(experiment.id, experiment)
+    left_out = {line.label for line in whole.lines} - labels
     if left_out:
         found.append(f"Rows of the paper that were not asked for: {', '.join(sorted(left_out))}.")
     if answer.missing:
         found.append(f"Not finished, and so left empty: {', '.join(answer.missing)}.")
     return found
-
-
-def _idle(answer: Answer) -> Iterator[str]:
-    if answer.idle:
-        yield "; ".join(f"{name}: {steps}" for name, steps in answer.idle.items()) + "."
-        yield IDLE_NOTE
-
-
-def _labels(experiment: Experiment) -> list[str]:
-    return [line.label for line in experiment.lines]
 
 
 def _table(grid: Grid, rows: str, beside: bool) -> Table:
@@ -62,9 +57,8 @@ def _table(grid: Grid, rows: str, beside: bool) -> Table:
     for row in grid.rows:
         badges = (IDLE,) if row.idle else ()
         lines.append(Row(row.label, _cells(grid, grid.columns, row), badges=badges))
-        if row.label in published:
-            cells = _cells(grid, grid.columns, published[row.label])
-            lines.append(Row("published", cells, published=True))
+        if theirs := published.get(row.label):
+            lines.append(Row("published", _cells(grid, grid.columns, theirs), published=True))
     return Table(grid.measure.title, rows, _columns(grid.columns), tuple(lines))
 
 
@@ -81,12 +75,8 @@ def _columns(names: Iterable[str], prefix: str = "") -> tuple[Column, ...]:
     return tuple(Column(prefix + short(name), name) for name in names)
 
 
-def _cells(grid: Grid, names: Sequence[str], row: GridRow) -> tuple[Cell, ...]:
-    return tuple(_cell(grid, name, row.cells) for name in names)
-
-
-def _cell(grid: Grid, name: str, cells: Mapping[str, Number], sign: str = "") -> Cell:
-    return Cell(_text(grid, name, cells.get(name, Number()), sign))
+def _cells(grid: Grid, names: Sequence[str], row: GridRow, sign: str = "") -> tuple[Cell, ...]:
+    return tuple(Cell(_text(grid, name, row.cells.get(name, Number()), sign)) for name in names)
 
 
 def _text(grid: Grid, name: str, number: Number, sign: str = "") -> str:
@@ -121,7 +111,7 @@ def _change_cells(
     """The columns that sum up others, and in how many of those others the number is higher."""
     names = [name for name in grid.summary if any(name in change.cells for change in changes)]
     columns = list(_columns(names, prefix))
-    cells = [[_cell(grid, name, change.cells, "+") for name in names] for change in changes]
+    cells = [list(_cells(grid, names, change, "+")) for change in changes]
     details = [
         [number.value > 0 for name, number in change.cells.items() if name not in grid.summary]
         for change in changes

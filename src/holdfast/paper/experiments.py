@@ -164,12 +164,8 @@ def _experiment(
 ) -> Experiment:
     """All rows of a table, or all that a figure draws; `of`: its id, if another."""
     printed = {**published(), **published_figures()}[of or id]
-    lines = _rows(printed) if printed.rows else _drawn(printed)
+    lines = tuple(Line(row.label, row.method) for row in printed.rows) or _drawn(printed)
     return replace(Experiment(id, where, printed, lines, tuple(measures)), **others)
-
-
-def _rows(table: Published) -> tuple[Line, ...]:
-    return tuple(Line(row.label, row.method) for row in table.rows)
 
 
 def _drawn(figure: Published) -> tuple[Line, ...]:

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.report.losses import losses
 from holdfast.results import CHOSEN
 from holdfast.results.comparison import Comparison
-from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
-from holdfast.results.group import Group, repeated_over
+from holdfast.results.group import BASELINES, ONE_SEED, Difference, Group, Pair, repeated_over
 from holdfast.results.numbers import Number
 from holdfast.util.words import enumerated
 

@@ -7,8 +7,7 @@ from operator import attrgetter
 
 from holdfast.results import CLEAN, short
 from holdfast.results.comparison import Comparison
-from holdfast.results.differences import BASELINES, ONE_SEED, Difference, Pair
-from holdfast.results.group import Group
+from holdfast.results.group import BASELINES, ONE_SEED, Difference, Group, Pair
 from holdfast.util.words import enumerated
 
 # More domains than these are counted, and so are more methods.

@@ -23,9 +23,9 @@ from holdfast.report.markup import as_json, render, table_html
 from holdfast.report.palette import DARK, LIGHT
 from holdfast.report.provenance import provenance, summary
 from holdfast.results import CHOSEN
-from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison, compare
 from holdfast.results.gather import Gathered
+from holdfast.results.stored import IDLE
 from holdfast.results.tables import (
     PublishedRows,
     accuracy_table,

@@ -13,9 +13,9 @@ import polars as pl
 from holdfast.report.charts import DASHED, MUTED, Charts, base, has_any, shown, with_spread
 from holdfast.report.figure import Figure, Spec
 from holdfast.report.palette import DASHES
-from holdfast.results.acting import IDLE
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group
+from holdfast.results.stored import IDLE
 
 NAMES = {
     "batch": "batch size",
@@ -60,8 +60,9 @@ def sweeps(comparison: Comparison) -> list[Axis]:
 
 def _configuration(group: Group) -> dict[str, Any]:
     """Everything that is set, resolved."""
-    others = {k: v for k, v in group.conditions.items() if k not in ("version", "source data")}
-    return {**group.first.settings, **others}
+    run = group.first
+    others = {k: v for k, v in run.conditions.items() if k not in ("version", "source data")}
+    return {**run.settings, **others}
 
 
 def _varying(groups: list[Group]) -> list[str]:

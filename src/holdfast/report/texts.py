@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from holdfast.report.finding import finding, others
 from holdfast.report.page import Report
+from holdfast.results import writers
 from holdfast.results.table import Block, Heading, Item
 from holdfast.results.tables import accuracy_table, alarm_lines, idle_note, metrics_table
-from holdfast.results.writers import latex as latex_writer
-from holdfast.results.writers import markdown as markdown_writer
 
 
 def markdown(report: Report) -> str:
-    return markdown_writer.markdown(list(_blocks(report)))
+    return writers.markdown(list(_blocks(report)))
 
 
 def _blocks(report: Report) -> Iterator[Block]:
@@ -47,5 +46,5 @@ def latex(report: Report) -> str:
         for name, table in (("accuracy", accuracy), ("metrics", metrics_table(one.groups))):
             note, label = idle_note(one.groups), f"{name}-{place}"
             rotated = table is accuracy
-            tables.append(latex_writer.latex(table, one.title, note, label, rotated=rotated))
+            tables.append(writers.latex(table, one.title, note, label, rotated=rotated))
     return tables[0] + "\n".join(tables[1:])

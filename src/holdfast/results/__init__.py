@@ -3,13 +3,11 @@
 Whoever shows them needs nothing of the benchmark but the names below.
 """
 
-from holdfast.bench.manifest import SettingValue
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED
-from holdfast.bench.metrics.tally import Tally
 from holdfast.bench.names import short
 from holdfast.bench.options import FACTS
 from holdfast.bench.sweep import CHOSEN
 from holdfast.data.readers.layouts import CLEAN
 
-__all__ = ["CHOSEN", "CLEAN", "FACTS", "MIXED", "Recorder", "SettingValue", "Tally", "short"]
+__all__ = ["CHOSEN", "CLEAN", "FACTS", "MIXED", "Recorder", "short"]

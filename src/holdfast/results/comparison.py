@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from holdfast.bench.names import distinct
-from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED
+from holdfast.bench.options import DECIDES_IMAGES
+from holdfast.bench.sweep import CHOSEN
 from holdfast.results.group import Group
-from holdfast.results.stored import StoredRun
+from holdfast.results.stored import IDLE, StoredRun
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Comparison:
     @property
     def remarks(self) -> dict[str, tuple[str, ...]]:
         """What a legend says of its groups, by label."""
-        return {group.label: group.remarks for group in self.groups if group.remarks}
+        said = {one.label: (CHOSEN,) * one.chosen + (IDLE,) * bool(one.idle) for one in self.groups}
+        return {label: remarks for label, remarks in said.items() if remarks}
 
     @property
     def runs(self) -> list[StoredRun]:
@@ -73,10 +75,7 @@ class Comparison:
 
 def compare(runs: Iterable[StoredRun]) -> list[Comparison]:
     """Comparisons, the largest first."""
-    by_images: dict[str, list[StoredRun]] = {}
-    for run in runs:
-        by_images.setdefault(_images_key(run), []).append(run)
-    made = [Comparison("", tuple(_groups(same))) for same in by_images.values()]
+    made = [Comparison("", tuple(_groups(same))) for same in _same(_images, runs)]
     made = [replace(one, title=title) for one, title in zip(made, _titles(made), strict=True)]
     return sorted(made, key=lambda one: -len(one.runs))
 
@@ -86,10 +85,7 @@ def _only(groups: Sequence[Group]) -> Group | None:
 
 
 def _groups(runs: Iterable[StoredRun]) -> list[Group]:
-    by_method: dict[str, list[StoredRun]] = {}
-    for run in runs:
-        by_method.setdefault(_method_key(run), []).append(run)
-    runs_of = [_one_a_seed(same) for same in by_method.values()]
+    runs_of = [_one_a_seed(same) for same in _same(_method, runs)]
     written = [(same[0].title, str(same[0].manifest.run.get("method"))) for same in runs_of]
     return _labelled([Group(*pair) for pair in zip(distinct(written), runs_of, strict=True)])
 
@@ -97,49 +93,39 @@ def _groups(runs: Iterable[StoredRun]) -> list[Group]:
 def _one_a_seed(runs: Iterable[StoredRun]) -> tuple[StoredRun, ...]:
     """One run a seed and order: the one that is finished, and has an analysis."""
     best: dict[tuple[int, str], StoredRun] = {}
-    for run in runs:
-        other = best.get((run.seed, run.stream))
-        if other is None or _worth(run) > _worth(other):
-            best[run.seed, run.stream] = run
+    for run in sorted(
+        runs, key=lambda one: (one.finished, one.analysis is not None, one.done), reverse=True
+    ):
+        best.setdefault((run.seed, run.stream), run)
     return tuple(best[key] for key in sorted(best))
 
 
-def _worth(run: StoredRun) -> tuple[bool, bool, int]:
-    return run.finished, run.analysis is not None, run.done
+def _same(
+    what: Callable[[StoredRun], Mapping[str, Any]], runs: Iterable[StoredRun]
+) -> Iterable[list[StoredRun]]:
+    """Those that are the same in something."""
+    same: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        same.setdefault(json.dumps(what(run), sort_keys=True, default=str), []).append(run)
+    return same.values()
 
 
-def _images_key(run: StoredRun) -> str:
+def _images(run: StoredRun) -> dict[str, Any]:
     hashes = {name: run.manifest.hashes.get(name) for name in ("data", "model")}
     options = {name: run.option(name) for name in DECIDES_IMAGES}
-    return _key({**options, "stream": run.drift, "hashes": hashes})
+    return {**options, "stream": run.drift, "hashes": hashes}
 
 
-def _method_key(run: StoredRun) -> str:
-    manifest = run.manifest
-    # The method with all its settings says what a preset does.
-    aside = {*NOT_COMPARED, "preset"}
-    return _key(
-        {
-            **{name: value for name, value in manifest.run.items() if name not in aside},
-            "method": manifest.method or run.title,
-            "batch": run.batch_size,
-            "source": manifest.hashes.get("source"),
-            "version": manifest.versions.get("holdfast"),
-            "code": manifest.code,
-            **manifest.own_code,
-        }
-    )
-
-
-def _key(what: Mapping[str, Any]) -> str:
-    return json.dumps(what, sort_keys=True, default=str)
+def _method(run: StoredRun) -> dict[str, Any]:
+    """With all its settings, which say what a preset does."""
+    return {**run.conditions, "preset": None, "method": run.manifest.method or run.title}
 
 
 def _alike(one: Group, other: Group) -> bool:
     """Under the same conditions; whether a source was asked for is the method's own matter."""
     # An own method that the other adds is its own matter too, and `one` has not got it.
-    keys = set(one.conditions) - {"source data", "version"}
-    return all(one.conditions[key] == other.conditions.get(key) for key in keys)
+    ours, others = one.first.conditions, other.first.conditions
+    return all(ours[key] == others.get(key) for key in ours.keys() - {"source data", "version"})
 
 
 # Names.
@@ -152,21 +138,17 @@ def _labelled(groups: Sequence[Group]) -> list[Group]:
         rivals = [other for other in groups if other.label == group.label]
         apart = [
             f"{name} {value}"[:40]
-            for name, value in group.conditions.items()
-            if any(other.conditions.get(name) != value for other in rivals)
+            for name, value in group.first.conditions.items()
+            if any(other.first.conditions.get(name) != value for other in rivals)
         ]
         labels.append(" · ".join([group.label, *apart]))
-    return [
+    made = []
+    for group, label in zip(groups, labels, strict=True):
         # As with presets: settings differ, and nothing that is short tells them apart.
-        replace(
-            group, label=f"{label} · {_mark(group.first)}" if labels.count(label) > 1 else label
-        )
-        for group, label in zip(groups, labels, strict=True)
-    ]
-
-
-def _mark(run: StoredRun) -> str:
-    return (run.manifest.fingerprint or run.path.name)[:10]
+        mark = (group.first.manifest.fingerprint or group.first.path.name)[:10]
+        unique = f"{label} · {mark}" if labels.count(label) > 1 else label
+        made.append(replace(group, label=unique))
+    return made
 
 
 def _titles(made: Sequence[Comparison]) -> list[str]:

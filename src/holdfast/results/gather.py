@@ -1,12 +1,18 @@
-"""From paths to runs: what is found there, what can be read of it, and notes on the rest."""
+"""From paths to runs: what is found there, what can be read of it, and notes on the rest; and runs
+that seem to be there, but were made by other code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
+from holdfast.bench.code import code_hashes
+from holdfast.bench.manifest import Manifest
+from holdfast.bench.options import NOT_IN_FINGERPRINT
+from holdfast.bench.plan import Run
+from holdfast.bench.store import RunFolder
 from holdfast.results.stored import StoredRun, UnreadableError, printable, read
 from holdfast.util.progress import progress
 from holdfast.util.words import listed
@@ -18,8 +24,6 @@ MARKS = ("manifest.json", "rows.parquet", "progress.json", "rows-*.parquet")
 OWN = {"cache"}
 # Files that a report leaves, and nobody needs to be told of.
 REPORTS = {".html", ".png", ".md", ".tex", ".log"}
-
-Signature: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Gathered:
 class Gatherer:
     """Reads runs, and again only those that have changed."""
 
-    _known: dict[Path, tuple[Signature, StoredRun | UnreadableError]] = field(default_factory=dict)
+    _known: dict[Path, tuple[object, StoredRun | UnreadableError]] = field(default_factory=dict)
 
     def gather(self, paths: Iterable[str | Path]) -> Gathered:
         found = _Found()
@@ -59,16 +63,14 @@ class Gatherer:
         runs: list[StoredRun] = []
         notes: list[Note] = []
         with progress("Reading runs", len(found.runs)) as advance:
-            read_of = {}
             for folder in found.runs:
-                read_of[folder] = self._read(folder)
+                what = self._read(folder)
                 advance(1)
-        for folder, what in read_of.items():
-            if isinstance(what, UnreadableError):
-                notes.append(_note(folder, f"{what}: it is left out."))
-                continue
-            runs.append(what)
-            notes += [_note(folder, text) for text in what.notes]
+                if isinstance(what, UnreadableError):
+                    notes.append(_note(folder, f"{what}: it is left out."))
+                else:
+                    runs.append(what)
+                    notes += [_note(folder, text) for text in what.notes]
         runs.sort(key=lambda one: (one.manifest.time_started, one.path.name))
         runs, doubles = _once(runs)
         return Gathered(tuple(runs), (*notes, *doubles, *found.notes()))
@@ -93,16 +95,14 @@ def gather(*paths: str | Path) -> Gathered:
     return Gatherer().gather(paths)
 
 
-def _signature(folder: Path) -> Signature:
+def _signature(folder: Path) -> list[tuple[str, int, int]]:
     """Changes when a run gets on."""
     found = []
     for path in (*sorted(folder.glob("*.parquet")), folder / "manifest.json"):
-        try:
+        with suppress(OSError):
             stat = path.stat()
-        except OSError:
-            continue
-        found.append((path.name, stat.st_size, stat.st_mtime_ns))
-    return tuple(found)
+            found.append((path.name, stat.st_size, stat.st_mtime_ns))
+    return found
 
 
 class _Found:
@@ -174,3 +174,30 @@ def _once(runs: list[StoredRun]) -> tuple[list[StoredRun], list[Note]]:
             left, chosen[key] = sorted((run, other), key=lambda one: (one.finished, one.done))
             notes.append(_note(left.path, f"the same run as {chosen[key].path}, which is shown."))
     return list(chosen.values()), notes
+
+
+def of_other_code(runs: Iterable[Run], out: Path) -> list[RunFolder]:
+    """Where some of these runs are as other code made them, and not as this one does."""
+    stored: list[tuple[RunFolder, Manifest]] = []
+    for path in sorted(out.glob("*/manifest.json")):
+        folder = RunFolder(path.parent)
+        with suppress(ValueError):
+            stored.append((folder, folder.manifest))
+    others: list[RunFolder] = []
+    for run in runs:
+        same = [(folder, one) for folder, one in stored if _same_but_code(run, one)]
+        code = code_hashes(run.methods)
+        if not any(code.items() <= manifest.hashes.items() for _, manifest in same):
+            others += [folder for folder, _ in same]
+    return others
+
+
+def _same_but_code(run: Run, manifest: Manifest) -> bool:
+    """Whether a manifest is of this run, as far as names tell."""
+    given = run.flat
+    names = given.keys() - {*NOT_IN_FINGERPRINT, "method", "stream", "window"}
+    return (
+        all(manifest.run.get(name, given[name]) == given[name] for name in names)
+        and manifest.method == run.composition.for_classes(manifest.classes).named_spec
+        and manifest.stream == str(run.resolved_stream)
+    )

@@ -1,20 +1,28 @@
-"""The same run with several seeds, or several random orders of domains, is one group."""
+"""The same run with several seeds, or several random orders of domains, is one group; and how two
+groups differ: in accuracy, calibration and time, and whether seeds show it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import statistics
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED
 from holdfast.bench.sweep import CHOSEN
-from holdfast.results.acting import IDLE, steps_taken
 from holdfast.results.numbers import Number
-from holdfast.results.stored import StoredRun
+from holdfast.results.stored import StoredRun, hardly_acts, steps_taken
 
 # One batch in twenty that takes this many times the median tells of other programs at work.
 STEADY = 1.5
+# Methods that all others are held against, and what they do not do.
+BASELINES = {"frozen": "adapt", "bn": "learn"}
+ONE_SEED = ", with one seed, so chance is not ruled out"
+# Less than the clock can tell, in shares of the time.
+CLOCK = 0.01
+# In points: of a single domain, what is less is not worth a word.
+LOSS = 0.5
 
 
 @dataclass(frozen=True)
@@ -59,13 +67,8 @@ class Group:
     @cached_property
     def idle(self) -> str:
         """`1 step of 128`, of the runs in which the method hardly acted; empty where it did."""
-        idle = [run.metrics for run in self.runs if run.is_idle]
+        idle = [run.metrics for run in self.runs if hardly_acts(run.metrics)]
         return steps_taken(idle) if idle else ""
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a legend says of it."""
-        return (CHOSEN,) * self.chosen + (IDLE,) * bool(self.idle)
 
     @cached_property
     def domains(self) -> list[str]:
@@ -95,10 +98,6 @@ class Group:
     def mean(self, metric: str) -> float:
         return self.number(metric).value
 
-    def std(self, metric: str) -> float:
-        """Over runs, as of a sample; NaN with one."""
-        return self.number(metric).std
-
     @property
     def unevenness(self) -> float:
         """By which share of the median one batch in twenty takes longer, in the worst run."""
@@ -112,22 +111,105 @@ class Group:
         """Whether its batches took about as long as each other, so that their time says much."""
         return self.unevenness <= STEADY - 1
 
-    @cached_property
-    def conditions(self) -> dict[str, Any]:
-        """All that may set it apart from other groups of its comparison, but the method."""
-        manifest = self.first.manifest
-        aside = {*NOT_COMPARED, *DECIDES_IMAGES}
-        return {
-            **{name: value for name, value in manifest.run.items() if name not in aside},
-            "batch": self.first.batch_size,
-            "version": manifest.versions.get("holdfast"),
-            "source data": manifest.hashes.get("source"),
-            "code": manifest.code[:8],
-            **{name: str(value)[:8] for name, value in manifest.own_code.items()},
-        }
-
 
 def repeated_over(groups: Iterable[Group]) -> str:
     """What their means are over, in words: seeds, orders, seeds and orders."""
     names = {name for group in groups for name in group.repeats}
     return " and ".join(sorted(names, reverse=True)) or "seeds"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of one metric between two methods, over seeds that both have if there are such."""
+
+    number: Number
+    least: float = 0.0
+    """What is smaller than this is none, with any number of seeds."""
+    seeds: int = 0
+
+    @property
+    def value(self) -> float:
+        return self.number.value
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.number)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the runs show one: it is larger than what another seed changes."""
+        std = self.number.std
+        return abs(self.value) > max(self.least, 0.0 if math.isnan(std) else std)
+
+    @property
+    def text(self) -> str:
+        digits = 1 if abs(self.value) >= 1 else 2
+        return Number(abs(self.value), self.number.std).text(digits)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two groups over the domains that both have seen as far as each other."""
+
+    group: Group
+    other: Group
+    timed: bool = True
+    """Whether their times can be compared."""
+
+    @cached_property
+    def domains(self) -> list[str]:
+        def images(group: Group, name: str) -> set[float]:
+            return {run.metric(f"images/{name}") for run in group.runs}
+
+        both = [name for name in self.group.domains if name in self.other.domains]
+        return [name for name in both if images(self.group, name) == images(self.other, name)]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.group.domains == self.domains and self.other.domains == self.domains
+
+    def accuracy(self) -> Difference:
+        """In points, of the mean over domains."""
+
+        def mean(run: StoredRun) -> float:
+            accuracies = [run.metric(f"accuracy/{name}") for name in self.domains]
+            return statistics.fmean(accuracies) if accuracies else math.nan
+
+        return self._difference(mean, least=0.005)
+
+    def accuracy_on(self, domain: str) -> Difference:
+        """In points, of one domain."""
+        return self._difference(lambda run: run.metric(f"accuracy/{domain}"), least=LOSS)
+
+    def calibration(self) -> Difference:
+        """In points of the expected calibration error."""
+
+        def ece(run: StoredRun) -> float:
+            if self.is_whole:
+                return 100 * run.metric("ece_15")
+            recorder = run.recorder
+            return math.nan if recorder is None else 100 * recorder.tally(self.domains).ece()
+
+        return self._difference(ece, least=0.05)
+
+    def time(self) -> Difference:
+        """In % of the other's time, of the median of a batch; unknown on different machines, and
+        where other runs or programs disturbed it."""
+        steady = self.timed and self.group.steady and self.other.steady
+        if not steady or _machine(self.group) != _machine(self.other):
+            return Difference(Number())
+        # Runs come one after the other, so that the machine's moods differ between them.
+        least = 100 * max(CLOCK, self.group.unevenness, self.other.unevenness)
+        one_percent = self.other.mean("time_median") / 100
+        return self._difference(lambda run: run.metric("time_median") / one_percent, least)
+
+    def _difference(self, metric: Callable[[StoredRun], float], least: float) -> Difference:
+        ours, theirs = (
+            Number.over({run.key: metric(run) for run in group.runs})
+            for group in (self.group, self.other)
+        )
+        return Difference(ours.minus(theirs), least, min(len(ours.by_run), len(theirs.by_run)))
+
+
+def _machine(group: Group) -> tuple[object, object]:
+    return group.first.manifest.machine, group.first.option("threads")

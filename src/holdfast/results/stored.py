@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,27 +16,24 @@ import polars as pl
 from holdfast.bench.manifest import Manifest, Metrics
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.recorder import Recorder
-from holdfast.bench.metrics.seen import MIXED, Seen
-from holdfast.bench.options import OPTIONS, nested
+from holdfast.bench.metrics.seen import SCHEMA, Seen
+from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED, OPTIONS, nested
 from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Stream
 from holdfast.data.streams import parse as parse_stream
+from holdfast.engine.last import Activity
 from holdfast.recipes.compose import parse
 from holdfast.recipes.registry import find_loaded
-from holdfast.results.acting import hardly_acts, learns, with_due, with_steps
 from holdfast.util.words import first_line
 
-BATCHES: dict[str, pl.DataType] = {
-    "batch": pl.Int64(),
-    "visit": pl.Int64(),
-    "domain": pl.String(),
-    "images": pl.Int64(),
-    "scored": pl.Int64(),
-    "correct": pl.Int64(),
-    "missed": pl.Boolean(),
-    "time": pl.Float64(),
-}
+# In tables, beside the name of a method.
+IDLE = "hardly acted"
+IDLE_NOTE = (
+    f"Hardly acted: took fewer than {100 * Activity.HARDLY:.0f} % of {Activity.OVER} or more steps "
+    "that it could have taken. Nothing counts as an improvement over it."
+)
+BATCHES = ("batch", "visit", "domain", "images", "scored", "correct", "missed", "time")
 
 
 class UnreadableError(ValueError):
@@ -170,10 +168,19 @@ class StoredRun:
         parts = self.manifest.settings.items()
         return {f"{part}.{name}": s.value for part, each in parts for name, s in each.items()}
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the method took next to none of the steps that it could have taken."""
-        return hardly_acts(self.metrics)
+    @cached_property
+    def conditions(self) -> dict[str, Any]:
+        """All that may set it apart from other runs on the same images, but the method."""
+        manifest = self.manifest
+        aside = {*NOT_COMPARED, *DECIDES_IMAGES}
+        return {
+            **{name: value for name, value in manifest.run.items() if name not in aside},
+            "batch": self.batch_size,
+            "version": manifest.versions.get("holdfast"),
+            "source data": manifest.hashes.get("source"),
+            "code": manifest.code[:8],
+            **{name: str(value)[:8] for name, value in manifest.own_code.items()},
+        }
 
     def metric(self, name: str) -> float:
         """NaN where it is not known."""
@@ -226,16 +233,19 @@ def _checked(folder: RunFolder) -> StoredRun:
 
 def _replay(folder: RunFolder, manifest: Manifest) -> Replay:
     recorder = Recorder(manifest.classes)
-    rows: list[tuple[Any, ...]] = []
+    rows: list[list[Any]] = []
     problem, learner = "", learns(manifest)
     try:
         for seen in folder.seen():
             _check(seen)
-            recorder.update(with_due(seen, learner))
-            rows.append(_row(seen))
+            due = learner and not seen.missed and seen.refused is None
+            recorder.update(replace(seen, due=due) if seen.due is None else seen)
+            row = seen.row()
+            rows.append([row[name] for name in BATCHES])
     except DAMAGE as error:
         problem = first_line(error)
-    return Replay(recorder, pl.DataFrame(rows, schema=BATCHES, orient="row"), problem)
+    batches = pl.DataFrame(rows, {name: SCHEMA[name] for name in BATCHES}, orient="row")
+    return Replay(recorder, batches.with_columns(pl.col("time").fill_null(math.nan)), problem)
 
 
 def _check(seen: Seen) -> None:
@@ -247,20 +257,6 @@ def _check(seen: Seen) -> None:
         raise ValueError(f"batch {seen.batch} does not hold one domain an image")
     if (seen.confidence < 0).any():
         raise ValueError(f"batch {seen.batch} has a confidence below 0")
-
-
-def _row(seen: Seen) -> tuple[Any, ...]:
-    scored = seen.labels >= 0
-    return (
-        seen.batch,
-        seen.visit,
-        seen.domain or MIXED,
-        len(seen),
-        int(scored.sum()),
-        int((scored & (seen.labels == seen.predicted)).sum()),
-        seen.missed,
-        seen.time,
-    )
 
 
 def read_analysis(folder: RunFolder) -> pl.DataFrame | None:
@@ -293,3 +289,41 @@ def _agree(one: Metrics, other: Metrics) -> bool:
 def printable(text: str) -> str:
     """Half a character, as names of files may hold, cannot be written: U+FFFD can."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+# Whether a method did what it is for: nothing is an improvement over one that hardly acted.
+
+
+def hardly_acts(metrics: Mapping[str, float | None]) -> bool:
+    """Whether the method took next to none of the steps it could have taken; see `with_steps`."""
+    due, rate = metrics.get("steps_due"), metrics.get("step_rate")
+    return due is not None and due >= Activity.OVER and rate is not None and rate < Activity.HARDLY
+
+
+def steps_taken(runs: Iterable[Mapping[str, float | None]]) -> str:
+    """`1 step of 128`, over the metrics of some runs."""
+    known = list(runs)
+    taken, due = (
+        sum(round(one.get(name) or 0) for one in known) for name in ("steps", "steps_due")
+    )
+    return f"{taken:,} step{'' if taken == 1 else 's'} of {due:,}"
+
+
+def with_steps(manifest: Manifest) -> Metrics:
+    """A run's metrics with `steps`, `steps_due` and `step_rate`, also of a run from before these
+    were written down: there, a method that learns could take a step in every batch that was
+    neither missed nor refused."""
+    metrics = manifest.metrics
+    if metrics.get("steps_due") is not None or metrics.get("batches") is None:
+        return metrics
+    if not learns(manifest):
+        return {**metrics, "step_rate": None}
+    came = (metrics["batches"] or 0) - (metrics.get("missed") or 0)
+    taken = round((metrics.get("step_rate") or 0) * came)
+    due = came - (metrics.get("refused") or 0)
+    return {**metrics, "steps": taken, "steps_due": due, "step_rate": taken / due if due else None}
+
+
+def learns(manifest: Manifest) -> bool:
+    """Whether the run's method takes gradient steps: then its settings have a learning rate."""
+    return any("lr" in settings for settings in manifest.settings.values())

@@ -53,14 +53,11 @@ class Table:
 
     def signs(self) -> list[int]:
         """How wide each column is; headings may be broken between words."""
-        return [
-            max((len(text) for text in (*column.text.split(), *texts)), default=0)
-            for column, texts in zip(self.columns, self._texts(), strict=True)
+        texts = [
+            [*column.text.split(), *(row.cells[place].text for row in self.rows)]
+            for place, column in enumerate(self.columns)
         ]
-
-    def _texts(self) -> list[list[str]]:
-        """By column."""
-        return [[row.cells[place].text for row in self.rows] for place in range(len(self.columns))]
+        return [max(map(len, of_column), default=0) for of_column in texts]
 
     def fold(self, widths: Sequence[float], room: float) -> list[Table]:
         """In as many tables as it takes for columns of these widths to fit."""

@@ -11,11 +11,10 @@ from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
 from holdfast.bench.store import RunFolder
 from holdfast.results.comparison import compare
-from holdfast.results.documents import run_document
 from holdfast.results.stored import StoredRun
 from holdfast.results.table import Table
-from holdfast.results.tables import metrics_table
-from holdfast.results.writers.terminal import Page
+from holdfast.results.tables import metrics_table, run_document
+from holdfast.results.writers import Page
 from holdfast.util.terminal import break_name
 
 STREAM = "continual(order='fog,original',clean=false)"
@@ -41,15 +40,15 @@ def test_groups_are_means_over_seeds(folders):
     each = [folder.manifest.metrics["mean_accuracy"] for folder in folders[2:]]
     mean = sum(each) / 2
     assert bn.mean("mean_accuracy") == pytest.approx(mean)
-    assert bn.std("mean_accuracy") == pytest.approx(math.dist(each, [mean, mean]))
+    assert bn.number("mean_accuracy").std == pytest.approx(math.dist(each, [mean, mean]))
     (alone,) = groups_of(folders[:1])
-    assert math.isnan(alone.std("mean_accuracy"))
+    assert math.isnan(alone.number("mean_accuracy").std)
     assert alone.first.run == Run.of("frozen", stream=STREAM, limit=64, batch=32)
 
 
 def test_a_run_that_is_given_twice_counts_once(folders):
     (frozen,) = groups_of([folders[0], RunFolder(folders[0].path)])
-    assert len(frozen.runs) == 1 and math.isnan(frozen.std("mean_accuracy"))
+    assert len(frozen.runs) == 1 and math.isnan(frozen.number("mean_accuracy").std)
 
 
 def test_rows_are_read_only_when_they_are_asked_for(folders):

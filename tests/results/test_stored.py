@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.bench.manifest import Manifest, SettingValue
-from holdfast.results.acting import hardly_acts, steps_taken, with_steps
+from holdfast.results.stored import hardly_acts, steps_taken, with_steps
 
 LEARNS = {"eata": {"lr": SettingValue(0.1)}, "debias": {"alpha": SettingValue(0.9)}}
 NEVER = {"bn": {}}

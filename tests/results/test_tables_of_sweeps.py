@@ -9,8 +9,8 @@ from holdfast.bench.manifest import Manifest
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import FACTORS, Point, expand
 from holdfast.recipes.compose import compose
-from holdfast.results.documents import sweep_document
-from holdfast.results.writers.terminal import Page
+from holdfast.results.tables import sweep_document
+from holdfast.results.writers import Page
 from holdfast.util.terminal import as_text
 
 
