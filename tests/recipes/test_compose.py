@@ -184,3 +184,14 @@ def test_methods_lists_names_and_traits():
 def test_numbers_of_numpy_are_numbers():
     assert Tent(lr=np.float32(0.5)) == Tent(lr=0.5)
     assert Rdumb(reset_every=np.int64(7)) == Rdumb(reset_every=7)
+
+
+def test_a_setting_of_a_base_keeps_its_meaning_and_bounds_under_another_default():
+    lr, base = (
+        next(one for one in method.settings() if one.name == "lr")
+        for method in (holdfast.Tent, holdfast.Eata)
+    )
+    assert (lr.default, base.default) == (1e-4, 2.5e-4)
+    assert (lr.meaning, lr.at_least) == (base.meaning, base.at_least) == ("learning rate", 0)
+    with pytest.raises(ValueError, match="tent: lr takes a number at least 0, not -1"):
+        holdfast.Tent(lr=-1)
