@@ -14,7 +14,7 @@ from holdfast.engine.network import Network
 from holdfast.engine.norms import ByBatch
 from holdfast.parts.augment import AUGMENTATIONS, Augment
 from holdfast.parts.upkeep import Teacher
-from holdfast.recipes.debias import EmaPrototypes
+from holdfast.recipes.debias import Debias, EmaPrototypes
 
 VIEWS = 32
 
@@ -51,7 +51,7 @@ def measure_prototypes(batch: int, device: torch.device) -> dict[int, float]:
     found = {}
     for classes in (1_000, 21_841):
         rows = torch.randn(classes, 2048, device=device)
-        term = EmaPrototypes(1.0, rows, 0.4, alpha=0.996, normalize=True, soft=False)
+        term = EmaPrototypes(Debias().resolved(), rows)
         features = torch.rand(batch, 2048, device=device)
         labels = torch.randint(classes, (batch,), device=device)
         update = partial(term.update, features, labels)

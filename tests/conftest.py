@@ -12,6 +12,8 @@ holdfast.tune_cpu()  # before torch is loaded
 
 import torch  # noqa: E402
 from own_methods import MINE  # noqa: E402
+from toy_methods import TOYS  # noqa: E402
+from toys import toy_net  # noqa: E402
 
 from holdfast.bench import materials as materials_module  # noqa: E402
 from holdfast.bench.materials import Materials  # noqa: E402
@@ -26,6 +28,19 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("HOLDFAST_DATA names no folder with real data")
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def net():
+    return toy_net()
+
+
+@pytest.fixture
+def toy_methods(monkeypatch):
+    """Known where this is asked for alone: laws ask every registered method."""
+    monkeypatch.setattr(spec, "_registry", spec.methods())
+    for name, method in TOYS.items():
+        holdfast.register(name)(method)
 
 
 @pytest.fixture

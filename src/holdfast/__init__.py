@@ -58,6 +58,7 @@ else:
         "setting": "util.settings",
         "tune_cpu": "util.cpu",
     }
+    __all__ = list(_PLACES)
 
     def __getattr__(name: str) -> object:
         """A public name, or a method's class under its own name: `holdfast.Eata`."""
@@ -78,20 +79,3 @@ else:
 
 
 __version__ = "0.2.0"
-
-__all__ = [
-    "Adapter",
-    "Last",
-    "Learner",
-    "Method",
-    "Source",
-    "adapt",
-    "compose",
-    "doctor",
-    "load",
-    "methods",
-    "normalized",
-    "register",
-    "setting",
-    "tune_cpu",
-]

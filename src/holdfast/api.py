@@ -12,7 +12,8 @@ from holdfast.engine.checks import InputRange
 from holdfast.engine.network import MemoryFormat, fingerprint
 from holdfast.engine.options import Options, Precision
 from holdfast.recipes.base import Method
-from holdfast.recipes.compose import Composition, compose, find_loaded, parse
+from holdfast.recipes.compose import Composition, compose, parse
+from holdfast.recipes.registry import find_loaded
 from holdfast.source.source import Source
 from holdfast.util import files
 from holdfast.util.words import first_line

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from polars.testing import assert_frame_equal
-from test_run import Killed, Killer, lasting
+from short_runs import Killed, Killer, lasting
 
 import holdfast
 from holdfast.bench import code

@@ -10,36 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from short_runs import BROKEN, long, plan, same_rows
 
 from holdfast.bench.display import Board, Roster
 from holdfast.bench.many import Outcome, Progress, perform_all
 from holdfast.bench.names import labels
-from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
-
-STREAM = 'continual(order="fog,snow",clean=false)'
-
-
-def plan(method="bn", **others):
-    """Two domains of a few images: 8 batches."""
-    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
-
-
-def long(seed=0, limit=200):
-    """Long enough to be met on its way."""
-    return plan("tent(lr=0.01)", limit=limit, batch=4, seed=seed)
-
-
-BROKEN = plan(data="nowhere", model="glyphs")
-
-
-def same_rows(one, other):
-    """All columns but those that may differ from run to run."""
-    one, other = (
-        rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
-        for rows in (one.rows, other.rows)
-    )
-    return len(one) > 0 and one.equals(other)
 
 
 def folders(out):
@@ -178,7 +154,7 @@ PARENT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_many import long
+from short_runs import long
 from holdfast.bench.many import _start
 
 if __name__ == "__main__":
@@ -193,8 +169,8 @@ if __name__ == "__main__":
 def test_no_process_outlives_its_parent(tmp_path):
     script, out = tmp_path / "parent.py", tmp_path / "out"
     script.write_text(PARENT)
-    here = Path(__file__).parent
-    command = [sys.executable, script, out, here]
+    helpers = Path(__file__).parents[1] / "helpers"
+    command = [sys.executable, script, out, helpers]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout.readline() == "begun\n"
         parent.kill()

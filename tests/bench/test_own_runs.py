@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from own_methods import HEAD, MINE, SURE
 from polars.testing import assert_frame_equal
-from test_run import Killed, Killer, lasting
+from short_runs import Killed, Killer, lasting
 
 from holdfast.bench import on_ray
 from holdfast.bench.manifest import SettingValue
@@ -164,7 +164,7 @@ def test_a_report_shows_it_and_runs_no_code(own_folder, materials, tmp_path, mon
     folder = perform(plan(), materials, out)
     perform(plan("tent"), materials, out)
     (own_folder / "mine.py").unlink()
-    monkeypatch.setattr("holdfast.recipes.own._loaded", {})
+    monkeypatch.setattr("holdfast.recipes.registry._loaded", {})
     with pytest.raises(ValueError, match="a stored file may not run by itself"):
         read_run(folder.manifest)
     report = Report(gather(out))

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from test_many import BROKEN, long, plan, same_rows
+from short_runs import BROKEN, long, plan, same_rows
 
 from holdfast.bench.many import Progress, perform_all
 from holdfast.bench.on_ray import _check_room, perform_on_ray

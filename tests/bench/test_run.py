@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from short_runs import Killed, Killer, lasting
 
 import holdfast
 from holdfast.bench import run as run_module
@@ -28,27 +29,6 @@ STREAM = f"continual(order='{DOMAINS}',clean=false)"
 
 def plan(method, **others):
     return Run.of(method, **{"stream": STREAM, "limit": 100, "batch": 32, **others})
-
-
-def lasting(rows):
-    """What does not differ from run to run."""
-    return rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
-
-
-class Killed(BaseException):
-    """As sudden as SIGKILL: nothing of the run's own code may catch it and tidy up."""
-
-
-class Killer:
-    """Ends the process's work on a run after so many batches."""
-
-    def __init__(self, after):
-        self.left = after
-
-    def __call__(self, progress):
-        if self.left < 0:
-            raise Killed
-        self.left -= 1  # from the start of the run on
 
 
 def in_pieces(run, materials, out, every, moments):

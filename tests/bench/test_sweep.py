@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from test_many import STREAM
+from short_runs import STREAM
 
 from holdfast.bench.plan import Run
 from holdfast.bench.sweep import CHOSEN, FACTORS, SWEPT, expand, read_sweep

@@ -275,7 +275,7 @@ def test_a_table_on_a_narrow_terminal_is_folded_not_cut():
     assert "…" not in file.getvalue()
 
 
-COMMANDS = [get_args(command)[1].name for command in get_args(Command)]
+COMMANDS = [command.__name__.lower() for command in get_args(Command)]
 QUICK = {
     "help": ["--help"],
     "version": ["--version"],

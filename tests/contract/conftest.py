@@ -1,12 +1,7 @@
 import pytest
-from toys import toy_net, toy_source
+from toys import toy_source
 
 import holdfast
-
-
-@pytest.fixture(scope="module")
-def net():
-    return toy_net()
 
 
 @pytest.fixture(scope="module")

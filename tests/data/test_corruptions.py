@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
-from holdfast.data.corrupt.frost import OWN, Textures
 from holdfast.data.corrupt.tables import CIFAR, IMAGENET
+from holdfast.data.corrupt.weather import OWN, scaled_ice
 
 FIXED = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
 RANDOM = [name for name in CORRUPTIONS if name not in FIXED]
@@ -195,10 +195,9 @@ def test_frost_from_a_folder(tmp_path):
 
 
 def test_ice_of_ever_new_sizes_is_not_kept():
-    windows = Textures(OWN)
-    for side in range(1000, 1020):
-        windows.fitting(1.0, side, side)
-    assert windows._copy.cache_info().currsize <= 10
+    for side in range(1000, 1006):
+        corrupt(some_images(1, side, side), "frost", table="imagenet")
+    assert scaled_ice.cache_info().currsize <= 10
 
 
 def test_frost_folders_that_do_not_serve(tmp_path):
@@ -226,7 +225,7 @@ def test_frost_folders_that_do_not_serve(tmp_path):
         ({"images": IMAGES[..., :8]}, "too small"),
         ({"images": IMAGES.int()}, "uint8, or float"),
         ({"images": IMAGES.float()}, "Divide bytes by 255"),
-        ({"images": IMAGES.float() / 255 - 0.5}, "before you normalise"),
+        ({"images": IMAGES.float() / 255 - 0.5}, "leave normalisation to the model"),
         ({"images": torch.full((1, 3, 32, 32), torch.nan)}, r"\[0, 1\]"),
         ({"images": IMAGES.numpy()}, "torch tensor"),
         ({"indices": [1, 2]}, "12 whole numbers"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.corrupt import blur, digital, filters, noise, weather
+from holdfast.data.corrupt import blur, digital, noise, weather
 from holdfast.data.corrupt.corruptions import corrupt
 from holdfast.data.corrupt.dice import Dice
 from holdfast.data.corrupt.tables import CIFAR, IMAGENET
@@ -98,10 +98,10 @@ def test_motion_blur_of_a_batch_is_that_of_its_images():
     images = tensor(pictures(9)) / 255
     degrees = torch.linspace(-45, 45, 9)[torch.randperm(9, generator=torch.manual_seed(0))]
     alone = [
-        filters.smear(one[None], 10, 5, angle[None])
+        blur.smear(one[None], 10, 5, angle[None])
         for one, angle in zip(images, degrees, strict=True)
     ]
-    assert torch.equal(filters.smear(images, 10, 5, degrees), torch.cat(alone))
+    assert torch.equal(blur.smear(images, 10, 5, degrees), torch.cat(alone))
 
 
 @pytest.mark.parametrize("severity", SEVERITIES)
@@ -151,7 +151,7 @@ def test_fog_agrees_on_the_same_noise(severity, side, monkeypatch):
 ])  # fmt: skip
 def test_gaussian_blur_is_scipys(sigma, border, truncate):
     images = np.random.default_rng(0).random((2, 3, 40, 53))
-    found = filters.gaussian(torch.from_numpy(images).float(), sigma, border, truncate)
+    found = blur.gaussian(torch.from_numpy(images).float(), sigma, border, truncate)
     expected = ndimage.gaussian_filter(images, (0, 0, sigma, sigma), mode=border, truncate=truncate)
     assert np.abs(found.numpy() - expected).max() < 1e-5
 

@@ -1,106 +1,16 @@
 """Downloads from a server of the test's own: resume, mirrors, checksums, pages, room, offline."""
 
 import hashlib
-import io
 import shutil
-import tarfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pooch
 import pytest
+from download_server import archive_of
 
 from holdfast.cli.main import main
 from holdfast.data.fetch import downloads, transfer
 from holdfast.data.fetch.catalogue import CATALOGUE, Entry, Remote
-
-PAGE = b"<!DOCTYPE html><html><body>Please log in</body></html>" * 50
-
-
-class Handler(BaseHTTPRequestHandler):
-    """Files by name, with ranges; what else it does stands in `server.mood`."""
-
-    def do_GET(self):
-        server = self.server
-        asked = self.headers.get("Range")
-        server.asked.append((self.path, asked))
-        mood, body = server.mood, server.files.get(self.path.partition("?")[0])
-        if mood == "silent":
-            return server.test_is_over.wait(60)
-        if mood == "no web server":
-            return self.wfile.write(b"220 mail.example ready\r\n")
-        if mood == "page":
-            return self.answer(200, PAGE, {"Content-Type": "text/html"})
-        if body is None or mood == "gone":
-            return self.answer(404, PAGE, {"Content-Type": "text/html"})
-        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
-        if not asked or mood == "no ranges":
-            return self.answer(200, body)
-        if start >= len(body):
-            return self.answer(416, b"", {"Content-Range": f"bytes */{len(body)}"})
-        if mood == "wrong range":
-            return self.answer(206, body, {"Content-Range": f"bytes 0-9/{len(body)}"})
-        where = f"bytes {start}-{len(body) - 1}/{len(body)}"
-        return self.answer(206, body[start:], {"Content-Range": where})
-
-    def answer(self, code, body, headers=None):
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.server.break_after is not None and code in (200, 206):
-            body = body[: self.server.break_after]
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def server():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.asked, server.mood, server.break_after = {}, [], "good", None
-    server.test_is_over = threading.Event()
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.test_is_over.set()
-    server.shutdown()
-    server.server_close()
-    thread.join(60)
-    assert not thread.is_alive(), "the server does not end"
-
-
-def archive_of(files):
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, contents in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(contents)
-            archive.addfile(entry, io.BytesIO(contents))
-    return out.getvalue()
-
-
-@pytest.fixture
-def known(server, tmp_path, monkeypatch):
-    """A set called `toy`, one archive, on the server."""
-    monkeypatch.setattr(transfer.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(transfer, "CHUNK", 1000)
-    monkeypatch.setattr(transfer, "TIMEOUT", 30)
-    body = archive_of({"Toy/labels.npy": bytes(range(200)), "Toy/fog.npy": b"fog" * 30_000})
-    remote = Remote(
-        "toy.tar",
-        hashlib.md5(body).hexdigest(),
-        len(body),
-        (f"{server.url}/first/toy.tar?download=1", f"{server.url}/second/toy.tar"),
-        ("Toy",),
-    )
-    server.files |= {"/first/toy.tar": body, "/second/toy.tar": body}
-    monkeypatch.setitem(CATALOGUE, "toy", Entry("A toy", (remote,)))
-    return SimpleNamespace(root=tmp_path / "data", body=body, remote=remote)
 
 
 def is_whole(root):

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.data import glyphs
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
-from holdfast.data.glyphs import Glyphs
-from holdfast.data.glyphs.compose import SPLITS, compose
-from holdfast.data.readers.clean import open_clean
-from holdfast.data.readers.sets import open_data
+from holdfast.data.glyphs import SIZES, Glyphs, compose
+from holdfast.data.readers.sets import open_clean, open_data
 from holdfast.models import glyphs as embedded
 from holdfast.models.find import find_model
 
@@ -23,13 +21,13 @@ FOLDER = Path(glyphs.__file__).parent
 def test_images_are_the_same_on_every_machine():
     indices = torch.tensor([0, 1, 2, 49, 50, 9_999, 49_999, 2**40])
     digest = hashlib.sha256()
-    for split in SPLITS:
+    for split in SIZES:
         for seed in (0, 7):
             digest.update(compose(indices, indices % 50, split, seed).numpy().tobytes())
     assert digest.hexdigest() == "ffb7b390adb1f791d98a43cd3af725e2e5b1b7e8f388e557230b5357287466a5"
 
 
-@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=20), st.sampled_from(SPLITS))
+@given(st.lists(st.integers(0, 10**6), min_size=1, max_size=20), st.sampled_from([*SIZES]))
 @settings(max_examples=30, deadline=None)
 def test_an_image_depends_on_its_index_alone(indices, split):
     together = glyphs.images(split, torch.tensor(indices))
@@ -39,7 +37,7 @@ def test_an_image_depends_on_its_index_alone(indices, split):
 
 def test_images_are_in_range_and_all_different():
     found = torch.cat(
-        [glyphs.images(split, torch.arange(500), seed=seed) for split in SPLITS for seed in (0, 1)]
+        [glyphs.images(split, torch.arange(500), seed=seed) for split in SIZES for seed in (0, 1)]
     )
     assert found.shape == (2000, 3, 32, 32) and found.dtype == torch.float32
     assert 0 <= found.min() < 0.05 and 0.95 < found.max() <= 1

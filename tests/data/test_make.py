@@ -12,7 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from holdfast.cli.main import main
-from holdfast.data import writers
+from holdfast.data import make as maker
 from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
 from holdfast.data.make import make
 from holdfast.data.readers.arrays import read_npz
@@ -35,7 +35,7 @@ def npz(tmp_path):
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(writers, "BLOCK_BYTES", 4 * 32 * 32 * 3)
+    monkeypatch.setattr(maker, "BLOCK_BYTES", 4 * 32 * 32 * 3)
 
 
 def contents(folder):
@@ -81,7 +81,7 @@ def test_what_is_made_is_what_is_read_on_the_fly(npz, tmp_path):
 def test_workers_and_blocks_change_nothing(npz, tmp_path, monkeypatch, layout):
     options = {"layout": layout, "corruptions": SOME[:2]}
     make(read_npz(npz), tmp_path / "one", workers=0, **options)
-    monkeypatch.setattr(writers, "BLOCK_BYTES", 3 * 32 * 32 * 3)
+    monkeypatch.setattr(maker, "BLOCK_BYTES", 3 * 32 * 32 * 3)
     make(read_npz(npz), tmp_path / "two", workers=2, **options)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
@@ -91,7 +91,7 @@ def test_an_interrupted_copy_goes_on_and_ends_the_same(npz, tmp_path, monkeypatc
     clean = read_npz(npz)
     options = {"layout": layout, "corruptions": SOME[:2], "workers": 0}
     make(clean, tmp_path / "whole", **options)
-    kind = writers.ArrayWriter if layout == "arrays" else writers.FolderWriter
+    kind = maker.ArrayWriter if layout == "arrays" else maker.FolderWriter
     write, written = kind.write, []
 
     def stop_after_four(self, block):
@@ -117,8 +117,8 @@ def test_an_interrupted_copy_goes_on_and_ends_the_same(npz, tmp_path, monkeypatc
 
 def test_a_killed_copy_goes_on_and_ends_the_same(npz, tmp_path):
     code = (
-        "from holdfast.cli.main import main; from holdfast.data import writers; "
-        f"writers.BLOCK_BYTES = {writers.BLOCK_BYTES}; raise SystemExit(main())"
+        "from holdfast.cli.main import main; from holdfast.data import make as maker; "
+        f"maker.BLOCK_BYTES = {maker.BLOCK_BYTES}; raise SystemExit(main())"
     )
     command = [sys.executable, "-c", code, "data", "make", str(npz), str(tmp_path / "parts")]
     command += ["--workers", "1", "--corruptions", *SOME]
@@ -243,7 +243,7 @@ def test_ctrl_c_ends_the_command_without_a_traceback(npz, tmp_path, monkeypatch,
     def interrupted(self, block):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(writers.ArrayWriter, "write", interrupted)
+    monkeypatch.setattr(maker.ArrayWriter, "write", interrupted)
     assert main(["data", "make", str(npz), str(tmp_path / "out"), "--workers", "0"]) == 130
     out, err = capsys.readouterr()
     assert out == "" and err == "holdfast: stopped.\n"

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
-from holdfast.data.readers.cifar import read_clean
-from holdfast.data.readers.pickles import ADMITTED, read_pickle
+from holdfast.data.readers.cifar import ADMITTED, read_clean, read_pickle
 from holdfast.data.readers.sets import open_data
 
 CLASSES = {"cifar10": 10, "cifar100": 100}

@@ -9,10 +9,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from holdfast.data.readers import clean as clean_sets
-from holdfast.data.readers.clean import open_clean
+from holdfast.data.readers import sets
 from holdfast.data.readers.folders import read_folder, resize_and_crop
-from holdfast.data.readers.sets import open_data
+from holdfast.data.readers.sets import open_clean, open_data
 
 CLASSES = ("n01", "n02", "n03")
 FILES = ("n01/a.JPEG", "n02/b.JPEG", "n02/c.JPEG", "n03/d.JPEG")
@@ -26,7 +25,7 @@ def write(path, value=100, size=(224, 224)):
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     """ImageNet-C with three corruptions, and clean images of other sizes."""
-    monkeypatch.setattr(clean_sets, "IMAGENET_CLASSES", 3)
+    monkeypatch.setattr(sets, "IMAGENET_CLASSES", 3)
     for place, name in enumerate(("fog", "snow", "frost")):
         for severity in (4, 5):
             for file in FILES:

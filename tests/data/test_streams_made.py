@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.corrupt.corrupted import Corrupted, Recipe
 from holdfast.data.corrupt.corruptions import corrupt
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import as_bytes
-from holdfast.data.pools import Made
+from holdfast.data.pools import Corrupted, Made, Recipe
 from holdfast.data.streams import parse
 
 CLEAN = Glyphs("test", 400)

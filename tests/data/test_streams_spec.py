@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from holdfast.data import streams
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.streams import Continual, Correlated, Endless, Gradual, Noisy, Single, parse
-from holdfast.data.streams.orders import ORDERS, ordered
+from holdfast.data.streams.papers import ORDERS, ordered
 
 
 def values(one):

@@ -99,3 +99,8 @@ def striped(labels, classes, seed=0):
     for image, label in zip(images, labels.tolist(), strict=True):
         image[:, :, 2 * label : 2 * label + 2] += 0.15
     return images
+
+
+def only_problem(diagnosis):
+    assert len(diagnosis.problems) == 1, diagnosis.problems
+    return diagnosis.problems[0]

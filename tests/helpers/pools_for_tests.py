@@ -1,5 +1,7 @@
 """Pools without pictures: an image holds its domain, its index and its label."""
 
+from itertools import groupby
+
 import numpy as np
 import torch
 
@@ -38,3 +40,20 @@ class CountedData:
     @property
     def read(self):
         return sum(pool.read for pool in self.pools.values())
+
+
+def shown(batches):
+    """(domain, image index, label) of every sample, as its image says."""
+    found = []
+    for batch in batches:
+        for name, image, label in zip(batch.domains, batch.images, batch.labels, strict=True):
+            if label >= 0:
+                assert image[2, 0, 0] == label
+            found.append((name, int(image[1, 0, 0]), int(label)))
+    return found
+
+
+def visited(batches):
+    """The domains in the order in which they come, with their sizes."""
+    names = [name for batch in batches for name in batch.domains]
+    return [(name, len(list(run))) for name, run in groupby(names)]

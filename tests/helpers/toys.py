@@ -59,6 +59,22 @@ def toy_net(norm=nn.BatchNorm2d, dtype=torch.float32, seed=0) -> ToyNet:
     return net.eval().to(dtype)
 
 
+def settled_net(dtype):
+    """The toy net with running statistics that fit its stream, so that all classes are predicted
+    by them too."""
+    net = toy_net(dtype=torch.float64)
+    norms = (net.norm1, net.norm2)
+    for layer in norms:
+        layer.reset_running_stats()
+        layer.momentum = None  # torch's word for a plain average
+        layer.train()
+    for images in stream(("all", "all", "some"), torch.float64, seed=100):
+        net(images)
+    for layer in norms:
+        layer.momentum = 0.1
+    return net.eval().to(dtype)
+
+
 @torch.no_grad()
 def set_head(net: ToyNet) -> None:
     """Rows that tell the typical images apart: what each has that their mean has not. Logits are
@@ -108,6 +124,10 @@ def typical_images() -> Tensor:
 def source_batches(dtype=torch.float32, batches=3, size=14, seed=50):
     images = stream(("some",) * batches, dtype, size, seed=seed)
     return [(each, torch.arange(len(each)) % CLASSES) for each in images]
+
+
+def images_of(batches):
+    return [images for images, _ in batches]
 
 
 def toy_source(net: nn.Module) -> holdfast.Source:

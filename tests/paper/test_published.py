@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 
 from holdfast.data.streams import parse
-from holdfast.models.zoo import NETWORKS
+from holdfast.models.find import NETWORKS
 from holdfast.paper.published import _file, published, published_figures
 from holdfast.recipes.compose import compose
 

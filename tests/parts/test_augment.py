@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from toys import stream
 
+import holdfast
 from holdfast.engine.draws import Draws
-from holdfast.parts import jitter
-from holdfast.parts.augment import AUGMENTATIONS, Augment
-from holdfast.parts.jitter import Jitter
+from holdfast.parts import augment
+from holdfast.parts.augment import AUGMENTATIONS, Augment, Jitter
 
 CPU = torch.device("cpu")
 AMOUNTS = {
@@ -86,7 +87,7 @@ def turn_and_shift(images, drawn):
 
 
 FAR = Jitter(
-    colours=((jitter.hue, 0.06), (jitter.gamma, 0.7)),
+    colours=((augment.hue, 0.06), (augment.gamma, 0.7)),
     degrees=15.0,
     shift=(1 / 16, -1 / 16),
     scale=0.9,
@@ -112,7 +113,7 @@ def test_zeros_from_beyond_the_padding_are_part_of_that_comparison():
 def test_each_colour_operation(name, bounds):
     images = pictures(2, 16, 16)
     for amount in (*bounds, 0.5 if name == "hue" else 1.0):
-        view = getattr(jitter, name)(images, amount).clamp(0, 1)
+        view = getattr(augment, name)(images, amount).clamp(0, 1)
         expected = np.stack([recolour(image, name, amount) for image in images.numpy()])
         assert np.allclose(view.numpy(), expected, rtol=0, atol=1e-9)
 
@@ -191,7 +192,7 @@ def test_noise_is_all_that_is_added_to_the_drawn_view():
         (drawn,) = draws_of(1, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            noise = jitter.jitter(images) - drawn(images)
+            noise = augment.jitter(images) - drawn(images)
         assert noise.std().item() == pytest.approx(0.005, rel=0.02)
         assert abs(noise.mean()) < 0.005 * 5 / math.sqrt(noise.numel())
 
@@ -287,3 +288,15 @@ def test_what_cannot_be_augmented_is_refused_by_name(name):
         with pytest.raises(ValueError, match=rf"augment={name} works on RGB .*augment=flip\."):
             augment(torch.rand(shape))
     Augment(AUGMENTATIONS["flip"], Draws(0, CPU), None)(torch.rand(2, 1, 8, 8))
+
+
+@pytest.mark.usefixtures("toy_methods")
+def test_an_augmentation_of_ones_own_draws_from_the_adapters_randomness(net):
+    images = stream(("some",))[0]
+    torch.manual_seed(5)
+    one = holdfast.adapt(net, "toy-memo", seed=1)(images)
+    torch.manual_seed(6)
+    before = torch.get_rng_state()
+    other = holdfast.adapt(net, "toy-memo", seed=1)(images)
+    assert torch.equal(one, other) and torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(holdfast.adapt(net, "toy-memo", seed=2)(images), one)

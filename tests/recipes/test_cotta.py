@@ -3,57 +3,20 @@ import math
 import pytest
 import torch
 from follow import TOLERANCE, close
-from plain import PlainAdam, PlainSgd, PlainToy, entropy, limit
-from test_debias import plain_source_prototypes
-from toys import CLASSES, KINDS, source_batches, stream, toy_net, toy_source
+from plain import PlainAdam, PlainSgd, PlainToy
+from plain_methods import (
+    ALL,
+    MOVING,
+    PlainDebias,
+    compared,
+    follow_teacher,
+    odd,
+    soft_ce,
+    symmetric_ce,
+)
+from toys import KINDS, stream, toy_net, toy_source
 
 import holdfast
-
-ALL = tuple(name for name, _ in toy_net().named_parameters())
-# A bias in front of batch norm has no gradient.
-MOVING = tuple(name for name in ALL if name not in ("conv1.bias", "conv2.bias"))
-
-
-def soft_ce(target, logits):
-    """−Σ p log q, an image each."""
-    return -(torch.softmax(target, 1) * torch.log_softmax(logits, 1)).sum(1)
-
-
-def symmetric_ce(logits, target):
-    return 0.5 * soft_ce(target, logits) + 0.5 * soft_ce(logits, target)
-
-
-class PlainDebias:
-    """L_ema and L_src of the reliable images, one at a time; prototypes move when asked."""
-
-    def __init__(self, net, *, ema, src, divisor):
-        self.ema, self.src, self.divisor = ema, src, divisor
-        self.source = plain_source_prototypes(net, source_batches(net.fc.weight.dtype))
-        self.target = [row / row.norm() for row in net.fc.weight.detach().clone()]
-
-    def __call__(self, features, logits):
-        h, label = entropy(logits), logits.argmax(1)
-        reliable = [i for i in range(len(h)) if h[i] < limit(0.4, logits)]
-        if not reliable:
-            return 0
-        unit = torch.stack([p / p.norm() for p in self.target])
-        loss = 0
-        for i in reliable:
-            ema = -torch.log_softmax(unit @ features[i], 0)[label[i]]
-            src = ((self.source[label[i]] - features[i]) ** 2).sum() / self.divisor
-            loss = loss + (self.ema * ema + self.src * src) / len(reliable)
-        for c in range(CLASSES):
-            of_class = [features[i].detach() for i in reliable if label[i] == c]
-            if of_class:
-                mean = sum(of_class) / len(of_class)
-                self.target[c] = 0.996 * self.target[c] + 0.004 * mean / mean.norm()
-        return loss
-
-
-def follow_teacher(teacher, student, momentum):
-    for name in ALL:
-        own = student.w[name].detach()
-        teacher.w[name] = momentum * teacher.w[name] + (1 - momentum) * own
 
 
 def restate(
@@ -113,11 +76,6 @@ def restate(
     return build
 
 
-def compared(spec):
-    """Adam makes steps of rounding where there is no gradient, different ones on each machine."""
-    return MOVING if "adam" in spec else ALL
-
-
 def follow_both(spec, build, dtype, *, moves=True, **options):
     """Run beside the restatement: logits, student and teacher after every batch.
 
@@ -148,10 +106,6 @@ def cotta(**settings):
     base = {"lr": 0.0005, "augment_below": 0.665, "views": 3, "restore": 0, "augment": "flip"}
     every = base | {"teacher_momentum": 0.9} | settings
     return f"cotta({','.join(f'{name}={value}' for name, value in every.items())})"
-
-
-def odd(call):
-    return call % 2 == 1
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -4,24 +4,11 @@ from follow import TOLERANCE, assert_none_some_all, follow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain import PlainSgd, PlainToy, entropy, limit
-from test_eata import images_of, plain_fisher
-from toys import CLASSES, FEATURES, GAIN, source_batches, stream, toy_net
+from plain_methods import plain_fisher, plain_source_prototypes
+from toys import CLASSES, FEATURES, images_of, source_batches, stream, toy_net
 
 import holdfast
 from holdfast.recipes.debias import EmaPrototypes
-
-
-def plain_source_prototypes(net, batches):
-    """Class means of raw features by true label; the source's running statistics."""
-    features, labels = [], []
-    for images, each in batches:
-        with torch.no_grad():
-            x = net.norm1(net.conv1(images)).relu()
-            x = net.norm2(net.conv2(x)).relu().mean((2, 3))
-            features.append(x * (GAIN * images.mean((1, 2, 3)))[:, None])
-        labels.append(each)
-    f, y = torch.cat(features), torch.cat(labels)
-    return torch.stack([f[y == c].mean(0) for c in range(CLASSES)])
 
 
 def restate(
@@ -222,7 +209,7 @@ def test_classes_without_source_images_are_left_out_of_alignment():
 
 
 def make_term(rows, alpha=0.9, normalize=True):
-    return EmaPrototypes(1.0, rows, None, alpha=alpha, normalize=normalize, soft=False)
+    return EmaPrototypes(holdfast.Debias(alpha=alpha, normalize=normalize).resolved(), rows)
 
 
 batches = st.lists(st.integers(0, 4), min_size=1, max_size=12)

@@ -4,21 +4,10 @@ import pytest
 import torch
 from follow import TOLERANCE, assert_none_some_all, follow
 from plain import PlainSgd, PlainToy, entropy, limit
-from toys import source_batches, stream, toy_net, toy_source
+from plain_methods import plain_fisher
+from toys import images_of, source_batches, stream, toy_net, toy_source
 
 import holdfast
-
-
-def plain_fisher(net, batches):
-    """Mean over batches of the squared gradient of the batch-mean CE against own labels."""
-    toy = PlainToy(net)
-    total = [torch.zeros_like(toy.w[name]) for name in toy.trained]
-    for images in batches:
-        _, logits = toy(images)
-        chosen = torch.log_softmax(logits, 1).gather(1, logits.argmax(1)[:, None])
-        found = toy.gradients(-chosen.mean())
-        total = [t + g * g for t, g in zip(total, found, strict=True)]
-    return [t / len(batches) for t in total]
 
 
 def restate(*, lr, factor=0.4, redundancy=0.05, weight=0.0, fisher_batches=None):
@@ -49,10 +38,6 @@ def restate(*, lr, factor=0.4, redundancy=0.05, weight=0.0, fisher_batches=None)
         return step, toy
 
     return build
-
-
-def images_of(batches):
-    return [images for images, _ in batches]
 
 
 def test_an_adapter_holds_the_redundancy_it_uses(tmp_path):

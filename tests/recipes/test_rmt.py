@@ -2,7 +2,17 @@ import pytest
 import torch
 from follow import TOLERANCE, close
 from plain import PlainAdam, PlainSgd, PlainToy
-from test_cotta import ALL, MOVING, PlainDebias, compared, follow_teacher, odd, symmetric_ce
+from plain_methods import (
+    ALL,
+    MOVING,
+    WARM,
+    PlainDebias,
+    compared,
+    follow_teacher,
+    odd,
+    rmt,
+    symmetric_ce,
+)
 from toys import (
     CLASSES,
     KINDS,
@@ -15,13 +25,6 @@ from toys import (
 import holdfast
 
 PROJECTOR = ("0.weight", "0.bias", "2.weight", "2.bias")
-WARM = 8  # steps of a warm-up over 8 · 14 images
-
-
-def rmt(**settings):
-    """Small rates: the toy net is steep, and rounding in float32 grows with them."""
-    base = {"lr": 0.00005, "warmup_samples": 0, "teacher_momentum": 0.9, "augment": "flip"}
-    return f"rmt({','.join(f'{name}={value}' for name, value in (base | settings).items())})"
 
 
 def plain_prototypes(net, batches):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from test_rmt import WARM, rmt
+from plain_methods import WARM, rmt
 from toys import (
     KINDS,
     ToyNet,

@@ -4,34 +4,11 @@ import pytest
 import torch
 from follow import TOLERANCE, close
 from plain import PlainToy, entropy
+from plain_methods import source_features
 from torch import nn
-from toys import GAIN, assert_same_state, state_of, stream, toy_net
+from toys import assert_same_state, settled_net, state_of, stream
 
 import holdfast
-
-
-def settled_net(dtype):
-    """The toy net with running statistics that fit its stream, so that all classes are predicted
-    by them too."""
-    net = toy_net(dtype=torch.float64)
-    norms = (net.norm1, net.norm2)
-    for layer in norms:
-        layer.reset_running_stats()
-        layer.momentum = None  # torch's word for a plain average
-        layer.train()
-    for images in stream(("all", "all", "some"), torch.float64, seed=100):
-        net(images)
-    for layer in norms:
-        layer.momentum = 0.1
-    return net.eval().to(dtype)
-
-
-def source_features(net, images):
-    """By the running statistics the net came with."""
-    with torch.no_grad():
-        x = net.norm1(net.conv1(images)).relu()
-        x = net.norm2(net.conv2(x)).relu().mean((2, 3))
-        return x * (GAIN * images.mean((1, 2, 3)))[:, None]
 
 
 class PlainBank:

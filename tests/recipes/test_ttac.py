@@ -3,14 +3,15 @@ import torch
 import torch.nn.functional as F
 from follow import TOLERANCE, close
 from plain import NORM_AFFINE, PlainSgd, PlainToy, entropy, limit
-from test_eata import images_of, plain_fisher
-from test_t3a import settled_net, source_features
+from plain_methods import plain_fisher, source_features
 from toys import (
     CLASSES,
     FEATURES,
     GAIN,
     KINDS,
     assert_same_state,
+    images_of,
+    settled_net,
     source_batches,
     state_of,
     stream,

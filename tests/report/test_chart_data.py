@@ -136,7 +136,7 @@ def test_an_alarm_stands_where_it_rang(tmp_path):
 
 def test_json_holds_six_digits_and_no_nan():
     table = pl.DataFrame({"method": ["b", "a"], "x": [1 / 3, math.nan], "n": [1, 2]})
-    assert chart_data.columns(table, ("a", "b")) == {
+    assert chart_data.columns(table, {"a": 0, "b": 1}) == {
         "method": [1, 0],
         "x": [0.333333, None],
         "n": [1, 2],

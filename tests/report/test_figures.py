@@ -3,12 +3,12 @@
 import json
 import re
 
+import altair as alt
 import pytest
+from jsonschema import ValidationError
 from made import make_run
 from outline import data_of
 
-from holdfast.report.charts import Charts
-from holdfast.report.figures import sections
 from holdfast.report.page import Report, page
 from holdfast.results.gather import gather
 
@@ -34,10 +34,13 @@ def test_sweeps_come_before_all_other_charts(report, tmp_path):
 
 
 def test_charts_are_what_vega_lite_knows(report):
-    """With Altair's checks of every part switched on."""
-    (comparison,) = report.comparisons
-    checked = sections(comparison, Charts(report.labels, check=True))
-    assert len(checked) == 7
+    (sections,) = report.sections
+    assert len(sections) == 7
+    for figure in (figure for section in sections for figure in section.figures):
+        alt.LayerChart.from_dict(figure.spec)  # checks it against the schema
+    layer = {"mark": "line", "encoding": {"x": {"field": "x", "type": "sideways"}}}
+    with pytest.raises(ValidationError, match="sideways"):
+        alt.LayerChart.from_dict({**figure.spec, "layer": [layer]})
 
 
 @pytest.mark.parametrize("severities", [(5,), (5, 3)])

@@ -3,7 +3,7 @@
 import statistics
 
 from msgspec.structs import replace
-from test_many import plan
+from short_runs import plan
 
 from holdfast.bench.manifest import Manifest
 from holdfast.bench.store import RunFolder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import holdfast
 from holdfast.recipes.base import Method
-from holdfast.recipes.own import code_hash as own_hash
+from holdfast.recipes.registry import code_hash as own_hash
 from holdfast.recipes.registry import is_own
 
 # What shows, explains, fetches, plans or compares decides no number of a run. All else counts, and
@@ -18,10 +18,10 @@ from holdfast.recipes.registry import is_own
 ASIDE = {
     "__init__.py",
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/"),
-    *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "stopping", "terminal", "words")),
-    *("engine/export.py", "source/agreement.py", "data/make.py", "data/writers.py"),
+    *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "terminal", "words")),
+    *("engine/export.py", "source/agreement.py", "data/make.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
-    *(f"bench/{name}.py" for name in ("names", "on_ray", "preview", "sweep")),
+    *(f"bench/{name}.py" for name in ("names", "on_ray", "sweep")),
     "bench/metrics/memory.py",
 }
 

@@ -24,7 +24,7 @@ from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS, Progress, ignore, perform
 from holdfast.bench.store import RunFolder
 from holdfast.util.cpu import tune_cpu
-from holdfast.util.stopping import stoppable
+from holdfast.util.progress import stoppable
 
 # What a user, the data or the machine may cause; of anything else, its kind is told as well.
 FAILURES = (ValueError, OSError, RuntimeError)

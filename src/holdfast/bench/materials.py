@@ -19,21 +19,19 @@ from holdfast.bench.options import DataOptions
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.cache import cached, cached_set
-from holdfast.data.corrupt.corrupted import find_table
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
 from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
-from holdfast.data.pools import Data, Pool
-from holdfast.data.readers.clean import open_clean
+from holdfast.data.pools import Data, Pool, find_table
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.data.readers.sets import DataSet, open_data
+from holdfast.data.readers.sets import DataSet, open_clean, open_data
 from holdfast.data.streams import Flow
 from holdfast.engine.network import fingerprint as model_fingerprint
 from holdfast.engine.network import logits_of
 from holdfast.models.find import find_model, hash_of_code
 from holdfast.source.source import Source
-from holdfast.util.hashing import file_hash, text_hash
+from holdfast.util.files import file_hash, text_hash
 from holdfast.util.words import first_line
 
 # The model of these data, and the images that models of them were trained on, where it is known.

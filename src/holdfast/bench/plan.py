@@ -18,7 +18,7 @@ from holdfast.models.normalization import Normalization, parse_normalization
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition, brief, compose
 from holdfast.recipes.compose import parse as parse_method
-from holdfast.util.hashing import text_hash
+from holdfast.util.files import text_hash
 from holdfast.util.words import listed, nearest
 
 # What a stream of single images is normalised over, unless told otherwise.

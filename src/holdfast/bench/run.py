@@ -26,7 +26,7 @@ from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Batch
 from holdfast.engine.adapter import Adapter
-from holdfast.util.stopping import stoppable
+from holdfast.util.progress import stoppable
 from holdfast.util.words import first_line
 
 # Seconds between two snapshots: what a kill costs at most.
@@ -188,10 +188,7 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
 
 
 def show(
-    adapter: Adapter,
-    batch: Batch,
-    peak: Callable[[], float],
-    geometry: Geometry | None = None,
+    adapter: Adapter, batch: Batch, peak: Callable[[], float], geometry: Geometry | None = None
 ) -> Seen:
     """Show the adapter a batch's images, and nothing else of it; what is recorded of that."""
     features = None if geometry is None else adapter.features(batch.images)

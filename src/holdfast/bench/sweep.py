@@ -16,7 +16,8 @@ from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse as parse_stream
 from holdfast.recipes.base import HOST_SETTINGS, Learner
-from holdfast.recipes.compose import brief, compose, find, parse
+from holdfast.recipes.compose import brief, compose, parse
+from holdfast.recipes.registry import find
 from holdfast.util.settings import Setting, Value
 from holdfast.util.words import listed, nearest
 
@@ -102,26 +103,20 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
     return {k: v for name, each in table.items() for k, v in _flat(each, f"{dot}{name}").items()}
 
 
-def _key(name: str, hint: Any, least: float | None = None) -> Setting:
+def _key(name: str, hint: Any) -> Setting:
     """What a key admits; with the default `none` it may be left open."""
     kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
     choices, default = get_args(kind), "none" if kind is not hint else ""
+    least = {"seeds": 1, "orders": 0, "jobs": 1, "snapshot": 0}.get(name)
     return Setting("sweep", name, str if choices else kind, choices, default, "", least, None)
 
 
-KEYS = {
-    "method": _key("method", str),
-    **{flag: _key(flag, one.hint) for flag, one in OPTIONS.items()},
-    "seeds": _key("seeds", int, 1),
-    "order": _key("order", str),
-    "orders": _key("orders", int, 0),
-    "lr": _key("lr", bool),
-}
+OWN_KEYS = {"seeds": int, "order": str, "orders": int, "lr": bool}
+HINTS = {"method": str, **{flag: one.hint for flag, one in OPTIONS.items()}, **OWN_KEYS}
+KEYS = {name: _key(name, hint) for name, hint in HINTS.items()}
 # Of a sweep as a whole, and no part of a run.
 WHOLE = {
-    "out": _key("out", str),
-    "jobs": _key("jobs", int, 1),
-    "snapshot": _key("snapshot", float, 0),
+    name: _key(name, hint) for name, hint in (("out", str), ("jobs", int), ("snapshot", float))
 }
 
 

@@ -90,7 +90,7 @@ class Make:
 
     def run(self) -> None:
         from holdfast.data.make import make
-        from holdfast.data.readers.clean import open_clean
+        from holdfast.data.readers.sets import open_clean
 
         clean = open_clean(
             self.clean, self.root, images=self.images, classes=self.classes, size=self.size

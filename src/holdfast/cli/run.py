@@ -53,10 +53,9 @@ class Run:
 
 def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
-    from holdfast.bench.display import Board, Roster
+    from holdfast.bench.display import Board, Roster, announce, preview
     from holdfast.bench.many import perform_all
     from holdfast.bench.materials import Materials
-    from holdfast.bench.preview import announce, preview
 
     tell_of_other_code(runs, setup.place)
     materials = Materials(setup.place / "cache")

@@ -54,9 +54,9 @@ class Sweep:
     """List the runs and say how long their streams are, and do none."""
 
     def run(self) -> None:
+        from holdfast.bench.display import announce, preview, preview_streams
         from holdfast.bench.materials import Materials
         from holdfast.bench.names import labels
-        from holdfast.bench.preview import announce, preview, preview_streams
         from holdfast.bench.sweep import expand
         from holdfast.results.tables import sweep_document
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.corrupt.corrupted import Corrupted, Layer
 from holdfast.data.glyphs import Glyphs
-from holdfast.data.images import Array, Images, as_bytes
-from holdfast.data.pools import Pool
+from holdfast.data.images import Array, Images, Lazy, as_bytes
+from holdfast.data.pools import Corrupted, Layer, Pool
 from holdfast.data.readers.sets import DataSet, Domain
 
 # Larger images take longer to adapt to than to make, and much room to keep.
@@ -30,23 +29,14 @@ class CachedImages(Images):
 
     def __init__(self, made: Images, path: Path):
         self.made = made
-        self.path = path
         self.labels, self.classes, self.names = made.labels, made.classes, made.names
-        self.shape = (len(made), *made.image(0).shape)
-        self._opened: tuple[Array, Array] | None = None
-
-    def _files(self) -> tuple[Array, Array]:
-        if self._opened is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._opened = (
-                _open(self.path, self.shape),
-                _open(self.path.with_suffix(".there"), self.shape[:1]),
-            )
-        return self._opened
+        shape = (len(made), *made.image(0).shape)
+        self.pixels = Lazy(partial(_open, path, shape))
+        self.there = Lazy(partial(_open, path.with_suffix(".there"), shape[:1]))
 
     def raw(self, indices: Sequence[int]) -> Tensor:
         chosen = np.fromiter(indices, np.int64)
-        pixels, there = self._files()
+        pixels, there = self.pixels.values, self.there.values
         missing = np.unique(chosen[there[chosen] == 0])
         if len(missing):
             pixels[missing] = as_bytes(self.made.raw(missing.tolist())).numpy()
@@ -59,12 +49,10 @@ class CachedImages(Images):
     def at_severity(self, severity: int) -> Images:
         return self.made.at_severity(severity)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
-
 
 def _open(path: Path, shape: tuple[int, ...]) -> Array:
     """A file of bytes of that shape, mapped into memory; zeros where nothing was written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     size = int(np.prod(shape))
     with open(path, "ab") as file:
         if file.tell() < size:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from functools import wraps
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,20 +29,6 @@ from holdfast.util import files
 from holdfast.util.words import enumerated
 
 KIND = "an adapter state"
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _one_at_a_time(method: Callable[P, R]) -> Callable[P, R]:
-    """Two threads that share an adapter wait for each other."""
-
-    @wraps(method)
-    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        with args[0]._lock:  # type: ignore[attr-defined]
-            return method(*args, **kwargs)
-
-    return locked
 
 
 class Adapter(NotExportable):
@@ -71,6 +56,7 @@ class Adapter(NotExportable):
         self._runner = Runner(self._state)
         self.method = self._slots.method
         self.network = self._slots.task.network
+        # Two threads that share an adapter wait for each other.
         self._lock = RLock()
         self.last = Last()
 
@@ -86,19 +72,18 @@ class Adapter(NotExportable):
         return self.network.model
 
     @property
-    @_one_at_a_time
     def prototypes(self) -> Tensor | None:
         """A copy of the class prototypes that a term makes of the stream (debias: P^t), if any."""
-        found = (term.class_prototypes for term in self._slots.terms)
-        return next((prototypes.clone() for prototypes in found if prototypes is not None), None)
+        with self._lock:
+            found = (term.class_prototypes for term in self._slots.terms)
+            return next((known.clone() for known in found if known is not None), None)
 
     # Predicting and adapting.
 
-    @_one_at_a_time
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of the images; then the model has adapted to them."""
-        start, state = time.perf_counter(), self._state
-        with torch.inference_mode(False), self._full_precision():
+        with self._lock, torch.inference_mode(False), self._full_precision():
+            start, state = time.perf_counter(), self._state
             undo = state.begin()
             try:
                 admitted, newest = self._admit(images)
@@ -123,40 +108,39 @@ class Adapter(NotExportable):
                 # An optimiser that goes on without a term to drive it does not count.
                 idle = state.activity(batch.stepped and bool(proposal.losses))
             collapsed = problem is None and state.collapsed(logits)
-        reliable = batch.step.reliable_count
-        self.last = Last(
-            batch=int(state.batches),
-            losses=batch.losses,
-            images=proposal.images,
-            reliable=None if reliable is None else int(reliable),
-            due=due,
-            stepped=batch.stepped,
-            step_rate=state.activity.rate,
-            hardly_acts=state.activity.hardly_acts,
-            gradient_norm=batch.gradient_norm,
-            refused=problem,
-            collapsed=collapsed,
-            rolled_back=collapsed and self.options.rollback,
-            forwards=sum(network.forwards for network in self._slots.networks),
-            backwards=proposal.backwards,
-            seconds=time.perf_counter() - start,
-        )
-        self._warn(idle)
+            self.last = Last(
+                batch=int(state.batches),
+                losses=batch.losses,
+                images=proposal.images,
+                reliable=batch.step.reliable_count,
+                due=due,
+                stepped=batch.stepped,
+                step_rate=state.activity.rate,
+                hardly_acts=state.activity.hardly_acts,
+                gradient_norm=batch.gradient_norm,
+                refused=problem,
+                collapsed=collapsed,
+                rolled_back=collapsed and self.options.rollback,
+                forwards=sum(network.forwards for network in self._slots.networks),
+                backwards=proposal.backwards,
+                seconds=time.perf_counter() - start,
+            )
+            told = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
+            for text in told:
+                warnings.warn(text, stacklevel=2)  # the line that called the adapter
         return logits
 
-    @_one_at_a_time
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return before any update, with no change to anything."""
         after = self._slots.prediction.after
-        with torch.inference_mode(False), self._full_precision():
+        with self._lock, torch.inference_mode(False), self._full_precision():
             batch, newest = self._admit(images, needs_batch=not after)
             return self._runner.predict(batch, newest)
 
-    @_one_at_a_time
     def features(self, images: Tensor) -> Tensor:
         """What the head of the network that learns is given for these images when they are the
         next batch, (images, feature size); with no change to anything."""
-        with torch.inference_mode(False), self._full_precision():
+        with self._lock, torch.inference_mode(False), self._full_precision():
             batch, newest = self._admit(images)
             return Step(self.network, batch, aside=True).features[-newest:]
 
@@ -187,27 +171,25 @@ class Adapter(NotExportable):
             )
         return batch, newest
 
-    def _warn(self, idle: bool) -> None:
-        """Say what of the last batch a person should know; of one that hardly acts, once."""
-        found = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
-        for text in found:
-            warnings.warn(text, stacklevel=4)  # the line that called the adapter
-
     def inactivity(self) -> str:
         """What a person should know of a method that hardly acts."""
         known = self.network.head_name is not None
-        advice = self.method.advice(self.network.head_rows) if known else []
-        return self.last.inactivity(self.method.names, advice)
+        advice = "; ".join(self.method.advice(self.network.head_rows) if known else []) or (
+            "its filters leave out nearly every image; `holdfast card` shows what they are"
+        )
+        return (
+            f"{self.method.names} took {100 * (self.last.step_rate or 0):.0f} of the last 100 "
+            f"steps that it could have taken, so that it hardly adapts: {advice}."
+        )
 
     # State.
 
-    @_one_at_a_time
     def reset(self) -> None:
         """Start again, as fresh as at the beginning."""
-        self._state.reset()
-        self.last = Last()
+        with self._lock:
+            self._state.reset()
+            self.last = Last()
 
-    @_one_at_a_time
     def save(self, path: str | Path) -> None:
         """Write all that `holdfast.load` needs to go on, but replay images."""
         header = {
@@ -217,18 +199,18 @@ class Adapter(NotExportable):
             "head": self.network.head_name,
             "fisher_samples": None if self.source is None else self.source.fisher_samples,
         }
-        tensors = self._state.saved()
-        if self.source is not None and self._slots.task.taken:
-            wanted = tuple(self._slots.task.taken)
-            taken = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}
-            tensors |= {f"source/{name}": value for name, value in taken.items()}
-        files.write(path, KIND, header, tensors)
+        with self._lock:
+            tensors = self._state.saved()
+            if self.source is not None and self._slots.task.taken:
+                wanted = tuple(self._slots.task.taken)
+                taken = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}
+                tensors |= {f"source/{name}": value for name, value in taken.items()}
+            files.write(path, KIND, header, tensors)
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the state in the tensors of a saved file."""
         self._state.load(tensors)
 
-    @_one_at_a_time
     def frozen(
         self,
         calibrate: Iterable[Any] | None = None,
@@ -241,4 +223,5 @@ class Adapter(NotExportable):
         batches of the loader `calibrate`. With statistics="batch" they normalise each batch by
         itself, as `predict` does, exactly so in the same precision and memory format.
         """
-        return export(self._slots, self.options, calibrate, statistics)
+        with self._lock:
+            return export(self._slots, self.options, calibrate, statistics)

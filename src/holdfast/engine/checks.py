@@ -30,16 +30,10 @@ def check_images(images: object, input_range: InputRange, *, convolutional: bool
     # A NaN anywhere makes both bounds NaN.
     if not (abs(low) < float("inf") and abs(high) < float("inf")):
         raise ValueError("Images hold NaN or Inf. Nothing was adapted: leave the bad images out.")
-    if input_range is not None:
-        _check_range(low, high, input_range)
-    return images
-
-
-def _check_range(low: float, high: float, input_range: tuple[float, float]) -> None:
-    least, most = input_range
+    least, most = input_range or (low, high)
     slack = ROUNDING * (most - least)
     if least - slack <= low and high <= most + slack:
-        return
+        return images
     if low >= 0 and high > 2:
         advice = "They look like 0–255: divide by 255."
     else:

@@ -96,17 +96,6 @@ def at_each_place(values: Tensor, output: Tensor, layer: nn.Module) -> Tensor:
     return values.reshape(shape).expand_as(output)
 
 
-def gives(output: Tensor, logits: Tensor) -> bool:
-    """Whether logits are this output, but for a factor and a constant of each image: those of a
-    temperature and of a log-softmax."""
-    output, logits = (x.detach() - x.detach().mean(1, keepdim=True) for x in (output, logits))
-    factor = (output * logits).sum() / (output * output).sum().clamp_min(1e-30)
-    apart = (logits - factor * output).norm()
-    if not apart.isfinite():
-        return True  # NaN tells nothing of the layer, and is found elsewhere
-    return bool(factor >= 0) and bool(apart <= APART * logits.norm())
-
-
 @torch.no_grad()
 def layers_that_give_logits(
     model: nn.Module, images: Tensor, logits: Tensor
@@ -124,12 +113,20 @@ def layers_that_give_logits(
 
 
 def is_head(layer: nn.Module, seen: list[Seen], logits: Tensor) -> bool:
-    """Whether a layer, called like this, gave the logits."""
+    """Whether a layer, called like this, gave the logits, but for a factor and a constant of each
+    image: those of a temperature and of a log-softmax."""
     weight = layer.weight
     if len(seen) != 1 or not isinstance(weight, Tensor) or len(weight) != logits.shape[1]:
         return False
     if not all(isinstance(one, Tensor) and one.ndim > 1 for one in seen[0]):
         return False
-    feature = by_image(seen[0].input, weight[0].numel(), layer)
     output = by_image(seen[0].output, len(weight), layer)
-    return feature is not None and output is not None and gives(output.float(), logits.float())
+    if output is None or by_image(seen[0].input, weight[0].numel(), layer) is None:
+        return False
+    output, logits = (x.detach().float() for x in (output, logits))
+    output, logits = (x - x.mean(1, keepdim=True) for x in (output, logits))
+    factor = (output * logits).sum() / (output * output).sum().clamp_min(1e-30)
+    apart = (logits - factor * output).norm()
+    if not apart.isfinite():
+        return True  # NaN tells nothing of the layer, and is found elsewhere
+    return bool(factor >= 0) and bool(apart <= APART * logits.norm())

@@ -38,9 +38,8 @@ class Last:
         """What of it a person should be told."""
         found = []
         if self.refused is not None:
-            found.append(
-                self.refused if self.stepped else f"A batch was not adapted to: {self.refused}"
-            )
+            what = "" if self.stepped else "A batch was not adapted to: "
+            found.append(f"{what}{self.refused}")
         if self.collapsed:
             advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
             if self.rolled_back:
@@ -49,16 +48,6 @@ class Last:
                 f"{method} has collapsed: its predictions fall into a few classes. {advice}"
             )
         return found
-
-    def inactivity(self, method: str, advice: list[str]) -> str:
-        """What to tell a person of a method that hardly acts."""
-        what = "; ".join(advice) or (
-            "its filters leave out nearly every image; `holdfast card` shows what they are"
-        )
-        return (
-            f"{method} took {100 * (self.step_rate or 0):.0f} of the last 100 steps that it could "
-            f"have taken, so that it hardly adapts: {what}."
-        )
 
 
 class Activity(nn.Module):
@@ -97,8 +86,7 @@ class Activity(nn.Module):
 
     @property
     def hardly_acts(self) -> bool:
-        rate = self.rate
-        return rate is not None and int(self.due) >= self.OVER and rate < self.HARDLY
+        return int(self.due) >= self.OVER and (self.rate or 0) < self.HARDLY
 
 
 class Watch(nn.Module):
@@ -136,10 +124,6 @@ class Watch(nn.Module):
         news = collapsed and not bool(self.alarmed)
         self.alarmed.fill_(collapsed)
         return news
-
-    def fits(self, logits: Tensor) -> bool:
-        """A layer taken for the head that is not has another number of classes."""
-        return logits.shape[1] == len(self.frequency)
 
     def settled(self) -> bool:
         """True now and then, while predictions are spread: what was put aside at the last time

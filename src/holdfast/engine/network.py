@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from holdfast.engine.checks import channels_come_last, check_logits, refuse_probabilities
 from holdfast.engine.heads import Seen, by_image, find_head, is_head, linear_layers, unwatch, watch
 from holdfast.engine.norms import Normalisation, Statistics, batch_norms
-from holdfast.util.hashing import tensor_hash
+from holdfast.util.files import tensor_hash
 from holdfast.util.words import listed
 
 MemoryFormat = Literal["auto", "channels_last", "contiguous"]
@@ -62,7 +62,11 @@ class Network:
         self._gave_logits = self._head_gave_them = False
         self._seen: list[Seen] = []
         self._hook = None if self.head_name is None else watch(self.head, self._seen)
-        self._run = compiled(self._forward) if compile else self._forward
+        self._run: Forward = self._forward
+        if compile:
+            # Newer torch counts recompilations of each network by itself, if told to.
+            apart = {"isolate_recompiles"} & inspect.signature(torch.compile).parameters.keys()
+            self._run = torch.compile(self._forward, **dict.fromkeys(apart, True))  # type: ignore[call-overload]
 
     @property
     def head(self) -> nn.Module:
@@ -236,13 +240,6 @@ def _slow_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-def compiled(forward: Forward) -> Forward:
-    """Newer torch counts recompilations of each network by itself: a method may have several."""
-    apart = {"isolate_recompiles": True}
-    known = inspect.signature(torch.compile).parameters
-    return torch.compile(forward, **{k: v for k, v in apart.items() if k in known})  # type: ignore[call-overload,no-any-return]
 
 
 def without_autocast(model: nn.Module) -> AbstractContextManager[Any]:

@@ -128,7 +128,10 @@ class State:
     def collapsed(self, logits: Tensor) -> bool:
         """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
         watch = self.watch
-        if watch is None or not self._adapts or not watch.fits(logits):
+        rules = (self.slots.prediction, *self.slots.refine)
+        adapts = self.learn is not None or any(rule.state_dict() for rule in rules)
+        # A layer taken for the head that is not has another number of classes.
+        if watch is None or not adapts or logits.shape[1] != len(watch.frequency):
             return False
         if not watch(logits.argmax(1)):
             if self.rollback and watch.settled():
@@ -141,12 +144,6 @@ class State:
             self.latest = self.healthy
             watch.start()
         return True
-
-    @property
-    def _adapts(self) -> bool:
-        """Whether what is predicted changes along a stream."""
-        rules = (self.slots.prediction, *self.slots.refine)
-        return self.learn is not None or any(rule.state_dict() for rule in rules)
 
     def extra_state(self) -> dict[str, Tensor]:
         """What else there is, of a size that is not known before the stream: images."""

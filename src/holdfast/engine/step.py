@@ -110,11 +110,11 @@ class Step:
         return self._chosen[factor]
 
     @property
-    def reliable_count(self) -> Tensor | None:
+    def reliable_count(self) -> int | None:
         """How many of the newest images are reliable, where a method asked; by the first limit
         asked for."""
         first = len(self.images) - self.newest
-        return next((mask[first:].sum() for mask in self._reliable.values()), None)
+        return next((int(mask[first:].sum()) for mask in self._reliable.values()), None)
 
     def view(self, images: Tensor, of: Tensor | None = None) -> Step:
         """Other images through the same network: one more forward, normalised by themselves as

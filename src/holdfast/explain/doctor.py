@@ -168,9 +168,7 @@ def doctor(
         if source is not None and not works("", source.check_model, fingerprint(model)):
             source = None
         sample = None if images is None else _sample(network, images)
-        labelled = None
-        if images is not None and labels is not None:
-            labelled = Labelled.of(images, labels)
+        labelled = None if images is None or labels is None else Labelled.of(images, labels)
         runs = sample is None or works("", network, network.prepare(sample))
         hint = "" if sample is None or not runs else _suggest_head(network, sample)
         headed = works(hint, lambda: network.head)

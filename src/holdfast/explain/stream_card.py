@@ -33,7 +33,7 @@ class StreamCard:
             name, value = setting.name, write(getattr(self.stream, setting.name))
             origin = "written" if name in self.stream.given else "default"
             rows.append((name, value, origin, setting.meaning, setting.admits(), setting.source))
-        domains: tuple[str, ...] = getattr(self.stream, "domains", tuple)()
+        domains = self.stream.domains()
         sentence, details = describe(type(self.stream))
         return Group(
             Text.assemble((self.stream.name, "bold"), ", a stream"),

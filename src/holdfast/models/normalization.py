@@ -156,8 +156,17 @@ def _values(values: Any) -> Values:
     return tuple(float(number) for number in numbers)
 
 
-def parse_values(text: str, name: str) -> Values:
-    """Numbers as a command line has them: 0.485,0.456,0.406, or one for all channels."""
+def parse_normalization(mean: str | None, std: str | None) -> Normalization | None:
+    """What --mean and --std say: 0.485,0.456,0.406, or one number for all channels, each."""
+    if mean is None and std is None:
+        return None
+    if mean is None or std is None:
+        given, other = ("--mean", "--std") if std is None else ("--std", "--mean")
+        raise ValueError(f"{given} was given without {other}: give both.")
+    return _parse_values(mean, "mean"), _parse_values(std, "std")
+
+
+def _parse_values(text: str, name: str) -> Values:
     try:
         values = tuple(float(number) for number in text.replace(",", " ").split())
     except ValueError:
@@ -168,16 +177,6 @@ def parse_values(text: str, name: str) -> Values:
             f"{text!r}."
         )
     return values
-
-
-def parse_normalization(mean: str | None, std: str | None) -> Normalization | None:
-    """What --mean and --std say; they come together."""
-    if mean is None and std is None:
-        return None
-    if mean is None or std is None:
-        given, other = ("--mean", "--std") if std is None else ("--std", "--mean")
-        raise ValueError(f"{given} was given without {other}: give both.")
-    return parse_values(mean, "mean"), parse_values(std, "std")
 
 
 def written(values: Tensor | Sequence[float]) -> str:

@@ -15,7 +15,7 @@ from holdfast.bench.materials import MODELS, SOURCES
 from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.data.streams import parse
-from holdfast.models.zoo import NETWORKS
+from holdfast.models.find import NETWORKS
 from holdfast.paper.experiments import Experiment, Line, experiments
 from holdfast.paper.measures import FIFTEEN, printed_means
 from holdfast.paper.published import Benchmark, PublishedRow, published
@@ -66,8 +66,7 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
     benchmark, expected = experiment.benchmark, parse(experiment.stream)
     stream, source = run.resolved_stream, run.model.source
     # Which random order is left open; batches and limits have a sentence of their own.
-    open_to = {"limit": stream.limit, "batch": stream.batch}
-    open_to["order_seed"] = getattr(stream, "order_seed", 0)
+    alike = replace(expected, limit=stream.limit, batch=stream.batch, order_seed=stream.order_seed)
     sentences = {
         f"the data is {run.data.name}, not {benchmark.data}": run.data.name != benchmark.data,
         f"the model is {model_name(run)}, not {benchmark.network} ({benchmark.weights})": (
@@ -81,7 +80,7 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
         f"batches are of {stream.batch} images, not {benchmark.batch_size}": (
             stream.batch != benchmark.batch_size
         ),
-        f"the stream is {stream}, not {expected}": stream != replace(expected, **open_to),
+        f"the stream is {stream}, not {expected}": stream != alike,
         f"the preset is {run.preset or 'none'}, not {benchmark.preset}": (
             run.preset != benchmark.preset
         ),

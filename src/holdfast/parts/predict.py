@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
@@ -23,9 +23,8 @@ class Predicted(NamedTuple):
     seen: Step | None = None
 
 
-class Export(Protocol):
-    def __call__(self, network: Network) -> nn.Module:
-        """A plain eval-mode module of the network as it is."""
+# Makes a plain eval-mode module of a network as it is.
+Export = Callable[[Network], nn.Module]
 
 
 class Prediction(nn.Module, ABC):

@@ -56,7 +56,13 @@ class Select:
             if self.what == "body":
                 of_head = {id(parameter) for parameter in network.head.parameters()}
                 chosen = {name: p for name, p in chosen.items() if id(p) not in of_head}
-        excluded = self._excluded(model)
+        words = [word for word in self.exclude.split("|") if word]
+        excluded = {
+            id(parameter)
+            for name, layer in norm_layers(model).items()
+            if any(word in name for word in words)
+            for parameter in layer.parameters()
+        }
         kept = {name: p for name, p in chosen.items() if id(p) not in excluded}
         if not kept:
             raise ValueError(
@@ -66,12 +72,3 @@ class Select:
         for parameter in kept.values():
             parameter.requires_grad_(True)
         return kept
-
-    def _excluded(self, model: nn.Module) -> set[int]:
-        words = [word for word in self.exclude.split("|") if word]
-        return {
-            id(parameter)
-            for name, layer in norm_layers(model).items()
-            if any(word in name for word in words)
-            for parameter in layer.parameters()
-        }

@@ -17,6 +17,7 @@ class Joined(NamedTuple):
     stays: which of their supports stay, (U, keep).
     sums: the new sums of their supports, (U, features).
     enters: which images of the batch enter, and `slots` where, as pairs of class and place.
+    features, logits: the batch's.
     """
 
     classes: Tensor
@@ -24,6 +25,8 @@ class Joined(NamedTuple):
     sums: Tensor
     enters: Tensor
     slots: tuple[Tensor, Tensor]
+    features: Tensor
+    logits: Tensor
 
 
 class Supports(nn.Module):
@@ -61,10 +64,12 @@ class Supports(nn.Module):
             bias = getattr(network.head, "bias", None)
             logits = rows @ rows.T
             logits = logits if bias is None else logits + bias.detach()
-            self.take(self.join(rows, logits), rows, logits)
+            self.take(self.join(rows, logits))
 
-    def join(self, features: Tensor, logits: Tensor) -> Joined:
-        """Where the images of a batch would enter. Changes nothing."""
+    def join(self, features: Tensor, logits: Tensor, newest: int | None = None) -> Joined:
+        """Where the images of a batch would enter, or its newest alone. Changes nothing."""
+        if newest is not None:
+            features, logits = features[-newest:], logits[-newest:]
         log_p = logits.log_softmax(1)
         entropies = -(log_p.exp() * log_p).sum(1)
         classes, place = torch.unique(logits.argmax(1), return_inverse=True)
@@ -90,11 +95,11 @@ class Supports(nn.Module):
             [weights[i] @ self.directions[label] for i, label in enumerate(classes.tolist())]
         )
         sums.index_add_(0, row, nn.functional.normalize(features, dim=1)[enters])
-        return Joined(classes, stays, sums, enters, slots)
+        return Joined(classes, stays, sums, enters, slots, features, logits)
 
-    def take(self, joined: Joined, features: Tensor, logits: Tensor) -> None:
+    def take(self, joined: Joined) -> None:
         """Let the batch enter."""
-        classes, stays, sums, enters, slots = joined
+        classes, stays, sums, enters, slots, features, logits = joined
         self.entropies[classes] = self.entropies[classes].masked_fill(~stays, torch.inf)
         log_p = logits[enters].log_softmax(1)
         directions = nn.functional.normalize(features[enters], dim=1)

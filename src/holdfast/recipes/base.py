@@ -68,6 +68,8 @@ class Method(Settled):
     # Without a gradient the optimiser still steps, so that momentum moves weights.
     steps_without_gradient: ClassVar[bool] = False
     backwards: ClassVar[int] = 0
+    # How often, at least and at most, terms are asked of a batch.
+    passes: ClassVar[tuple[int, int]] = (1, 1)
     presets: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
     # Values for a plug-in that is its own host.
     alone: ClassVar[Mapping[str, Value]] = {}
@@ -91,18 +93,14 @@ class Method(Settled):
 
     def origins(self, context: CompositionContext) -> dict[Origin, Mapping[str, Value]]:
         """Where values come from, what wins first."""
-        host = context.host
-        replaced = {
-            n: v for plugin in context.plugins for n, v in plugin.replaced(self.name).items()
-        }
-        on_host = {
-            **self.on.get((host or "", None), {}),
-            **self.on.get((host or "", context.preset), {}),
-        }
+        host = context.host or ""
+        replaced: dict[str, Value] = {}
+        for plugin in context.plugins:
+            replaced |= plugin.replaces.get(self.name, {}) if plugin.has_effect() else {}
         return {
             "written": self.given,
-            "plug-in": replaced if host is None else {},
-            "host": on_host,
+            "plug-in": replaced,
+            "host": {**self.on.get((host, None), {}), **self.on.get((host, context.preset), {})},
             "alone": self.alone if context.alone else {},
             "preset": self.presets.get(context.preset or "", {}),
             "default": {
@@ -127,10 +125,6 @@ class Method(Settled):
         if not cls.plugin:
             return "host"
         return "host or plug-in" if cls.standalone else "plug-in, or alone"
-
-    def replaced(self, host: str) -> Mapping[str, Value]:
-        """What it replaces of this host."""
-        return self.replaces.get(host, {}) if self.has_effect() else {}
 
     def has_effect(self) -> bool:
         """Whether it does anything: under its neutral settings it does not."""
@@ -211,10 +205,6 @@ class Method(Settled):
     def largest_batch(self) -> int | None:
         """Of how many images a batch may be for these bounds to hold; None: of any number."""
         return None
-
-    def passes(self) -> tuple[int, int]:
-        """How often, at least and at most, terms are asked of a batch."""
-        return 1, 1
 
     def always_drives(self) -> bool:
         """Whether some term of it makes a step happen on every batch."""

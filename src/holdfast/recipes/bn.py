@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.engine.norms import ByBatch
-from holdfast.parts.select import Select
-from holdfast.recipes.base import Method
-from holdfast.recipes.registry import register
+from holdfast import Method, register
+from holdfast.parts import ByBatch, Select
 
 
 @register("bn")

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from holdfast.recipes import own
 from holdfast.recipes.base import HOST_SETTINGS, CompositionContext, Method
-from holdfast.recipes.registry import methods
+from holdfast.recipes.registry import find, methods
 from holdfast.util.settings import SpecError, Value, read_settings
 from holdfast.util.words import listed, nearest
 
 PRESETS = ("cifar100-c", "imagenet-c")
-
-
-def find(name: str) -> type[Method]:
-    known = methods()
-    if ":" in name:
-        return own.find_own(name, known)
-    if name.endswith(".py"):
-        raise ValueError(f"{name} is a file: name the method in it as well, as in {name}:Class.")
-    if name.lower() not in known:
-        raise ValueError(
-            f"There is no method {name!r}.{nearest(name, known)} Methods: {listed(known, 99)}; or "
-            "your own, as file.py:Class."
-        )
-    return known[name.lower()]
-
-
-def find_loaded(name: str, hashes: Mapping[str, str | None] | None = None) -> type[Method]:
-    """As `find`, for what stands in a stored file: that may not have code imported by itself.
-    `hashes` are those that the file has of methods of one's own."""
-    found = own.find_loaded(name, hashes or {}) if ":" in name else find(name)
-    if found is None:
-        raise ValueError(
-            f"{name} is code of your own, which a stored file may not run by itself. If you trust "
-            f"that code, load it first: holdfast.compose({name!r}), or where it lies now."
-        )
-    return found
 
 
 # A name; or a place, whose file may lie on a drive; or the file alone, which is a mistake. What
@@ -110,12 +83,12 @@ class Composition:
     def forwards(self) -> tuple[int, int]:
         extra = sum(method.extra_forwards() for method in self.methods)
         fewest, most = self.host.forwards()
-        passes = self.host.passes()
-        return fewest + passes[0] * extra, most + passes[1] * extra
+        at_least, at_most = self.host.passes
+        return fewest + at_least * extra, most + at_most * extra
 
     @property
     def backwards(self) -> tuple[int, int]:
-        always = self.host.passes()[0] and any(method.always_drives() for method in self.methods)
+        always = self.host.passes[0] and any(method.always_drives() for method in self.methods)
         return (self.host.backwards if always else 0), self.host.backwards
 
     def for_classes(self, classes: int) -> Composition:

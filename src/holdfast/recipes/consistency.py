@@ -7,13 +7,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from holdfast.engine.step import Step
-from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast import Learner, register, setting
+from holdfast.parts import AUGMENTATIONS, Augment, AugmentationName, Step, Task, Term, TermResult
 
 
 class Agreement(Term):

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.draws import Draws
-from holdfast.engine.network import logits_of
-from holdfast.engine.step import Step
-from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
-from holdfast.parts.predict import Export, Predicted, Prediction
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult, symmetric_cross_entropy
-from holdfast.parts.upkeep import MeanTeacher, Outcome, Upkeep
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast import Learner, register, setting
+from holdfast.parts import (
+    AUGMENTATIONS,
+    Augment,
+    AugmentationName,
+    Export,
+    MeanTeacher,
+    Outcome,
+    Predicted,
+    Prediction,
+    Step,
+    Task,
+    Term,
+    TermResult,
+    Upkeep,
+    logits_of,
+    symmetric_cross_entropy,
+)
 
 
 class Target(NamedTuple):
@@ -34,34 +41,32 @@ class Target(NamedTuple):
 def look(
     images: Tensor,
     teacher: Callable[[Tensor], Tensor],
-    anchor: Callable[[Tensor], Tensor] | None,
+    source: Tensor | None,
     augment: Augment,
-    *,
-    below: float,
-    views: int,
+    method: Cotta,
 ) -> Target:
-    """The teacher on the images; but where the source model (`anchor`) is unsure of the batch, its
+    """The teacher on the images; but where the source model's logits are unsure of the batch, its
     mean logits over augmented views, one after the other."""
-    if anchor is None or anchor(images).softmax(1).amax(1).mean() >= below:
+    if source is None or source.softmax(1).amax(1).mean() >= method.augment_below:
         return Target(teacher(images), 0)
     total = teacher(augment(images))
-    for index in range(1, views):
+    for index in range(1, method.views):
         total = total + teacher(augment(images, ahead=index))
-    return Target(total / views, views)
+    return Target(total / method.views, method.views)
 
 
 class TeacherPrediction(Prediction):
     """The teacher's logits, or the student's."""
 
-    def __init__(self, task: Task, augment: Augment, *, below: float, views: int, student: bool):
+    def __init__(self, task: Task, method: Cotta):
+        student = method.predict == "student"
         super().__init__(task.network if student else task.teacher.network)
-        self.teacher = task.teacher
-        self.augment = augment
-        self.below = below
-        self.views = views
         self.student = student
+        self.teacher = task.teacher
+        self.augment = task.augment(AUGMENTATIONS[method.augment])
+        self.method = method
         # Made now: later, the caller's model may be another one.
-        self.anchor = task.anchor if self._averages else None
+        self.anchor = task.anchor if method.averages() else None
 
     @torch.no_grad()
     def target(self, step: Step) -> Target:
@@ -76,21 +81,9 @@ class TeacherPrediction(Prediction):
             first = first or seen
             return seen.logits
 
-        anchor = self.anchor
-        target = look(
-            step.images,
-            teacher,
-            None if anchor is None else lambda images: anchor(images)[1],
-            self.augment,
-            below=self.below,
-            views=self.views,
-        )
+        source = None if self.anchor is None else self.anchor(step.images)[1]
+        target = look(step.images, teacher, source, self.augment, self.method)
         return target._replace(seen=first)
-
-    @property
-    def _averages(self) -> bool:
-        """Whether views may be wanted: without augmentation they are all the same."""
-        return self.below > 0 and self.augment.kind.name != "none"
 
     def forward(self, step: Step) -> Predicted:
         if self.student:
@@ -102,32 +95,26 @@ class TeacherPrediction(Prediction):
         predictor = export(self.network)
         if self.student or not exact or self.anchor is None:
             return predictor
-        return Views(predictor, export(self.anchor), self.augment, self.below, self.views)
+        return Views(predictor, export(self.anchor), self.augment, self.method)
 
 
 class Views(nn.Module):
     """The teacher as a plain module, its augmented views drawn as the next batch's would be."""
 
-    def __init__(
-        self, teacher: nn.Module, anchor: nn.Module, augment: Augment, below: float, views: int
-    ):
+    def __init__(self, teacher: nn.Module, anchor: nn.Module, augment: Augment, method: Cotta):
         super().__init__()
         self.teacher = teacher
         self.anchor = anchor
         self.augment = augment.copy()
-        self.below = below
-        self.views = views
+        self.method = method
 
     def forward(self, images: Tensor) -> Tensor:
+        def teacher(some: Tensor) -> Tensor:
+            return logits_of(self.teacher(some))
+
+        source = logits_of(self.anchor(images))
         with self.augment.draws.restored():
-            return look(
-                images,
-                lambda some: logits_of(self.teacher(some)),
-                lambda some: logits_of(self.anchor(some)),
-                self.augment,
-                below=self.below,
-                views=self.views,
-            ).logits
+            return look(images, teacher, source, self.augment, self.method).logits
 
 
 class TeacherAgreement(Term):
@@ -152,24 +139,17 @@ class TeacherAgreement(Term):
 class StochasticRestore(Upkeep):
     """Each number of every weight goes back to the source with probability p."""
 
-    def __init__(
-        self,
-        parameters: Mapping[str, nn.Parameter],
-        source: Mapping[str, nn.Parameter],
-        probability: float,
-        draws: Draws,
-    ):
+    def __init__(self, task: Task, probability: float):
         super().__init__()
-        self.weights = list(parameters.values())
-        self.source = [source[name] for name in parameters]
+        self.weights = list(task.parameters.values())
+        self.source = [task.anchor.model.get_parameter(name) for name in task.parameters]
         self.probability = probability
-        self.draws = draws
-        self.size = sum(weight.numel() for weight in self.weights)
+        self.draws = task.draws
+        sizes = [weight.numel() for weight in self.weights]
+        self.size = sum(sizes)
         # 1 where a number goes back; each weight has its part of one flat buffer.
-        self.flat = torch.zeros(self.size, dtype=self.weights[0].dtype)
-        self.flat = self.flat.to(self.weights[0].device)
-        parts = torch.split(self.flat, [weight.numel() for weight in self.weights])
-        self.marks = [_like(p, w) for p, w in zip(parts, self.weights, strict=True)]
+        self.flat = self.weights[0].new_zeros(self.size)
+        self.marks = list(map(_like, torch.split(self.flat, sizes), self.weights))
 
     def forward(self, outcome: Outcome) -> None:
         chosen = self._draw().to(self.flat.device)
@@ -236,11 +216,9 @@ class Cotta(Learner):
         }
     }
 
-    lr: float = setting(1e-4, "learning rate", at_least=0)
-    nesterov: bool = setting(True, "Nesterov's form of SGD's momentum")
-    select: Literal["norm", "body", "all"] = setting(
-        "all", "what trains: norm layers' scale and shift, all but the head, or all"
-    )
+    lr: float = setting(1e-4)
+    nesterov: bool = setting(True)
+    select: Literal["norm", "body", "all"] = setting("all")
     augment_below: float = setting(
         0.1, "views where the source's mean confidence is below this", at_least=0, at_most=1
     )
@@ -255,14 +233,12 @@ class Cotta(Learner):
     predict: Literal["teacher", "student"] = setting("teacher", "whose logits leave")
     augment: AugmentationName = setting("cotta", "the teacher's views: cotta's, or a fixed one")
 
+    def averages(self) -> bool:
+        """Whether views may be wanted: without augmentation they are all the same."""
+        return self.augment_below > 0 and self.augment != "none"
+
     def _prediction(self, task: Task) -> TeacherPrediction:
-        return TeacherPrediction(
-            task,
-            task.augment(AUGMENTATIONS[self.augment]),
-            below=self.augment_below,
-            views=self.views,
-            student=self.predict == "student",
-        )
+        return TeacherPrediction(task, self)
 
     def terms(self, task: Task) -> list[Term]:
         return [TeacherAgreement(task.cached(self._prediction), self.loss == "symmetric")]
@@ -272,10 +248,7 @@ class Cotta(Learner):
 
     def upkeep(self, task: Task) -> list[Upkeep]:
         found: list[Upkeep] = [MeanTeacher(task.teacher, self.teacher_momentum)]
-        if self.restore:
-            source = dict(task.anchor.model.named_parameters())
-            found.append(StochasticRestore(task.parameters, source, self.restore, task.draws))
-        return found
+        return [*found, StochasticRestore(task, self.restore)] if self.restore else found
 
     def predicting(self) -> str:
         return f"the {self.predict}'s logits, before the update"
@@ -284,6 +257,4 @@ class Cotta(Learner):
         return True
 
     def forwards(self) -> tuple[int, int]:
-        if not self.augment_below or self.augment == "none":
-            return 2, 2
-        return 3, 2 + self.views
+        return (3, 2 + self.views) if self.averages() else (2, 2)

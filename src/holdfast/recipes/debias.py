@@ -9,12 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.step import Step
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import Value, setting
+from holdfast import Learner, register, setting
+from holdfast.parts import Step, Task, Term, TermResult
+from holdfast.util.settings import Value
 
 
 class EmaPrototypes(Term):
@@ -24,37 +21,22 @@ class EmaPrototypes(Term):
     f is raw, there is no temperature, and no gradient reaches P.
     """
 
-    prototypes: Tensor
-    norms: Tensor
-
-    def __init__(
-        self,
-        weight: float,
-        rows: Tensor,
-        entropy_factor: float | None,
-        *,
-        alpha: float,
-        normalize: bool,
-        soft: bool,
-    ):
-        super().__init__("ema", weight)
-        self.entropy_factor = entropy_factor
-        self.alpha = alpha
-        self.normalize = normalize
-        self.soft = soft
-        start = nn.functional.normalize(rows, dim=1) if normalize else rows.clone()
-        self.register_buffer("prototypes", start)
+    def __init__(self, method: Debias, rows: Tensor):
+        super().__init__("ema", method.lambda_ema)
+        self.method = method
+        start = nn.functional.normalize(rows, dim=1) if method.normalize else rows.clone()
+        self.prototypes = nn.Buffer(start)
         # Kept beside the prototypes, so that a batch never has to read all of them for their norms.
-        self.register_buffer("norms", torch.linalg.vector_norm(start, dim=1))
+        self.norms = nn.Buffer(torch.linalg.vector_norm(start, dim=1))
 
     def forward(self, step: Step) -> TermResult | None:
-        kept = step.chosen(self.entropy_factor)
+        kept = self.method.chosen(step)
         if not len(kept):
             return None
         features = step.features[kept]
         labels = step.labels[kept]
         similarity = features @ self.prototypes.T / self.norms.clamp_min(1e-12)
-        target = step.detached_probabilities[kept] if self.soft else labels
+        target = step.detached_probabilities[kept] if self.method.labels == "soft" else labels
         loss = nn.functional.cross_entropy(similarity, target)
         return TermResult(loss, len(kept), lambda: self.update(features.detach(), labels))
 
@@ -67,9 +49,10 @@ class EmaPrototypes(Term):
         classes, place = torch.unique(labels, return_inverse=True)
         member = nn.functional.one_hot(place, len(classes)).T.to(features.dtype)
         mean = member @ features / member.sum(1, keepdim=True)
-        if self.normalize:
+        if self.method.normalize:
             mean = nn.functional.normalize(mean, dim=1)
-        blended = self.alpha * self.prototypes[classes] + (1 - self.alpha) * mean
+        alpha = self.method.alpha
+        blended = alpha * self.prototypes[classes] + (1 - alpha) * mean
         self.prototypes[classes] = blended
         self.norms[classes] = torch.linalg.vector_norm(blended, dim=1)
 
@@ -80,25 +63,15 @@ class SourceAlignment(Term):
     Images whose class has no source prototype are left out.
     """
 
-    prototypes: Tensor
-    known: Tensor
-
-    def __init__(
-        self,
-        weight: float,
-        prototypes: Tensor,
-        known: Tensor,
-        entropy_factor: float | None,
-        reduction: str,
-    ):
-        super().__init__("src", weight)
-        self.entropy_factor = entropy_factor
-        self.divisor = {"mean": prototypes.shape[1], "sum": 1, "scaled": 1024}[reduction]
-        self.register_buffer("prototypes", prototypes, persistent=False)
-        self.register_buffer("known", known, persistent=False)
+    def __init__(self, method: Debias, prototypes: Tensor, known: Tensor):
+        super().__init__("src", method.lambda_src)
+        self.method = method
+        self.divisor = {"mean": prototypes.shape[1], "sum": 1, "scaled": 1024}[method.src_reduction]
+        self.prototypes = nn.Buffer(prototypes, persistent=False)
+        self.known = nn.Buffer(known, persistent=False)
 
     def forward(self, step: Step) -> TermResult | None:
-        kept = step.chosen(self.entropy_factor)
+        kept = self.method.chosen(step)
         kept = kept[self.known[step.labels[kept]]]
         if not len(kept):
             return None
@@ -148,25 +121,16 @@ class Debias(Learner):
     )
     entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
 
+    def chosen(self, step: Step) -> Tensor:
+        """Indices of the images that count."""
+        return step.chosen(self.entropy_factor if self.filter else None)
+
     def terms(self, task: Task) -> list[Term]:
-        factor = self.entropy_factor if self.filter else None
         found: list[Term] = []
         if self.lambda_ema:
-            found.append(
-                EmaPrototypes(
-                    self.lambda_ema,
-                    task.network.rows,
-                    factor,
-                    alpha=self.alpha,
-                    normalize=self.normalize,
-                    soft=self.labels == "soft",
-                )
-            )
+            found.append(EmaPrototypes(self, task.network.rows))
         if self.lambda_src:
-            prototypes, known = task.prototypes(self.statistics)
-            found.append(
-                SourceAlignment(self.lambda_src, prototypes, known, factor, self.src_reduction)
-            )
+            found.append(SourceAlignment(self, *task.prototypes(self.statistics)))
         return found
 
     def needs(self) -> tuple[str, ...]:

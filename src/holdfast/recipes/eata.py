@@ -10,12 +10,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.step import Step
-from holdfast.parts.task import Task
-from holdfast.parts.terms import ReliableEntropy, Term, TermResult
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import ByClasses, setting
+from holdfast import Learner, register, setting
+from holdfast.parts import ReliableEntropy, Step, Task, Term, TermResult
+from holdfast.util.settings import ByClasses
 
 PAPER = "Niu et al. 2022, Efficient test-time model adaptation without forgetting, arXiv 2204.02610"
 
@@ -29,8 +26,6 @@ class FisherAnchor(Term):
     """Σ F (θ − θ0)² over all that trains: it holds, but never drives."""
 
     drives = False
-    information: Tensor
-    start: Tensor
 
     def __init__(
         self,
@@ -41,8 +36,8 @@ class FisherAnchor(Term):
         super().__init__("fisher", weight)
         self.parameters_held = list(parameters.values())
         flat = torch.cat([information[name].reshape(-1) for name in parameters])
-        self.register_buffer("information", flat, persistent=False)
-        self.register_buffer("start", self._now().detach().clone(), persistent=False)
+        self.information = nn.Buffer(flat, persistent=False)
+        self.start = nn.Buffer(self._now().detach().clone(), persistent=False)
 
     def _now(self) -> Tensor:
         # One flat vector: a handful of kernels, however many layers train.

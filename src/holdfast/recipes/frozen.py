@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.recipes.base import Method
-from holdfast.recipes.registry import register
+from holdfast import Method, register
 
 
 @register("frozen")

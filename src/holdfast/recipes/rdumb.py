@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.parts.task import Task
-from holdfast.parts.upkeep import ResetEvery, Upkeep
+from holdfast import register, setting
+from holdfast.parts import ResetEvery, Task, Upkeep
 from holdfast.recipes.eata import Eta
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
 
 
 @register("rdumb")
@@ -30,7 +28,7 @@ class Rdumb(Eta):
     )
 
     # RDumb's E0 is ln(1000)/2 − 1, which is 0.355 ln 1000.
-    entropy_factor: float = setting(0.355, "E0 = this · ln C; reliable: H < E0", at_least=0)
+    entropy_factor: float = setting(0.355)
     reset_every: int = setting(1000, "batches between resets", at_least=1)
 
     def upkeep(self, task: Task) -> list[Upkeep]:

@@ -1,12 +1,14 @@
-"""The methods that are known by a name: holdfast's own, and those that installed packages bring."""
+"""Where methods are found: by a name, holdfast's own and those that installed packages bring; or by
+the place of their class, those of one's own."""
 
 from __future__ import annotations
 
+import os
 import pkgutil
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field
 from functools import cache
 from importlib import import_module
@@ -14,14 +16,17 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.recipes.base import Method
-from holdfast.util.imports import is_file
-from holdfast.util.words import first_line
+from holdfast.recipes.base import Learner, Method
+from holdfast.util.files import text_hash
+from holdfast.util.imports import file_hash, import_code, is_file
+from holdfast.util.words import first_line, listed, nearest
 
 # A package names its methods in this group, as in `infomax = "package.module:Infomax"`.
 GROUP = "holdfast.methods"
 
 _registry: dict[str, type[Method]] = {}
+# Those of one's own that were loaded in this process, by place.
+_loaded: dict[str, type[Method]] = {}
 _entry_points_read = False
 
 M = TypeVar("M", bound=type[Method])
@@ -125,3 +130,87 @@ def written_place(method: type[Method]) -> str:
     if is_file(where):
         where = Path(str(sys.modules[where].__file__)).name
     return f"{where}:{method.__name__}"
+
+
+def code_hash(method: type[Method]) -> str | None:
+    """SHA-256 of the file that holds the method; of several, where it is built on other own ones.
+    None: it stands in no file."""
+    own = [one for one in method.__mro__ if issubclass(one, Method) and is_own(one)]
+    found = list(dict.fromkeys(file_hash(one.__module__) for one in own))
+    return found[0] if len(found) == 1 else text_hash(repr(found))
+
+
+def find(name: str) -> type[Method]:
+    """The method of a name; or the one at package.module:Class or path/to/file.py:Class."""
+    known = methods()
+    if ":" in name:
+        return _find_at(name, known)
+    if name.endswith(".py"):
+        raise ValueError(f"{name} is a file: name the method in it as well, as in {name}:Class.")
+    if name.lower() not in known:
+        raise ValueError(
+            f"There is no method {name!r}.{nearest(name, known)} Methods: {listed(known, 99)}; or "
+            "your own, as file.py:Class."
+        )
+    return known[name.lower()]
+
+
+def _find_at(place: str, known: Mapping[str, type[Method]]) -> type[Method]:
+    where, _, name = (part.strip() for part in place.rpartition(":"))
+    module = import_code(where)
+    there = [
+        called
+        for called, one in vars(module).items()
+        if isinstance(one, type) and issubclass(one, Method) and is_own(one)
+    ]
+    found = getattr(module, name, None)
+    if found is None:
+        raise ValueError(
+            f"{where} has no {name!r}.{nearest(name, there)} Methods in it: "
+            f"{listed(there) or 'none'}."
+        )
+    if not (isinstance(found, type) and issubclass(found, Method)) or found in (Method, Learner):
+        raise ValueError(
+            f"{place} is no method: a method is a subclass of holdfast.Method. Methods in {where}: "
+            f"{listed(there) or 'none'}."
+        )
+    called = vars(found).get("name", found.__name__.lower())
+    if known.get(called) is found:
+        return found
+    check_name(called, found)
+    check_fields(found)
+    if is_file(module.__name__):
+        where = Path(os.path.expanduser(where)).resolve().as_posix()
+    found.name, found.place = called, f"{where}:{name}"
+    _loaded[found.place] = found
+    return found
+
+
+def find_loaded(name: str, hashes: Mapping[str, str | None] | None = None) -> type[Method]:
+    """As `find`, for what stands in a stored file: that may not have code imported by itself, so
+    that one's own has to be loaded before, in this process; its file may have moved.
+
+    hashes: those that the file has of methods of one's own, as in a manifest. The class of a file
+    of the same text will do, whatever its name.
+    """
+    if ":" not in name:
+        return find(name)
+
+    def end(place: str) -> str:
+        return re.split(r"[\\/]", place)[-1]
+
+    def same_text(one: type[Method]) -> bool:
+        hashed = (hashes or {}).get(f"method {one.name}")
+        named = one.__name__ == name.rpartition(":")[2].strip()
+        return named and hashed is not None and hashed == code_hash(one)
+
+    last = list(reversed(_loaded.items()))
+    alike = [one for _, one in last if same_text(one)]
+    alike += [one for place, one in last if place == name]
+    alike += [one for place, one in last if end(place) == end(name)]
+    if not alike:
+        raise ValueError(
+            f"{name} is code of your own, which a stored file may not run by itself. If you trust "
+            f"that code, load it first: holdfast.compose({name!r}), or where it lies now."
+        )
+    return alike[0]

@@ -10,20 +10,27 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.draws import Draws
-from holdfast.engine.network import logits_of
-from holdfast.engine.step import Step
-from holdfast.parts.augment import AUGMENTATIONS, Augment, AugmentationName
-from holdfast.parts.learn import Learn, PlainStep
-from holdfast.parts.predict import Export, Predicted, Prediction
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult, symmetric_cross_entropy
-from holdfast.parts.upkeep import MeanTeacher, Upkeep
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
+from holdfast import Learner, register, setting
+from holdfast.parts import (
+    AUGMENTATIONS,
+    Augment,
+    AugmentationName,
+    Export,
+    Learn,
+    MeanTeacher,
+    PlainStep,
+    Predicted,
+    Prediction,
+    Step,
+    Task,
+    Term,
+    TermResult,
+    Upkeep,
+    logits_of,
+    symmetric_cross_entropy,
+)
 from holdfast.source.loaders import Replay
 from holdfast.util.progress import progress
-from holdfast.util.settings import setting
 
 PROJECTED = 128
 
@@ -83,24 +90,16 @@ class Contrastive(Term):
     all other images, after a projection. Labels are not used: the same prototype, next to another
     image, is held apart too."""
 
-    prototypes: Tensor
-
-    def __init__(
-        self,
-        weight: float,
-        prototypes: Tensor,
-        view: Callable[[Step], Step],
-        temperature: float,
-        draws: Draws,
-    ):
-        super().__init__("contrastive", weight)
+    def __init__(self, method: Rmt, task: Task, view: Callable[[Step], Step]):
+        super().__init__("contrastive", method.weight_contrastive)
         self.view = view
-        self.temperature = temperature
-        self.register_buffer("prototypes", prototypes, persistent=False)
-        size = prototypes.shape[1]
-        with draws.scope():
+        self.temperature = method.temperature
+        prototypes, known = task.prototypes("batch")
+        self.prototypes = nn.Buffer(prototypes[known], persistent=False)
+        first = (prototypes.shape[1], PROJECTED)
+        with task.draws.scope():
             self.projector = nn.Sequential(
-                nn.Linear(size, PROJECTED), nn.ReLU(), nn.Linear(PROJECTED, PROJECTED)
+                nn.Linear(*first), nn.ReLU(), nn.Linear(PROJECTED, PROJECTED)
             ).to(prototypes)
 
     def forward(self, step: Step) -> TermResult:
@@ -121,12 +120,10 @@ class Contrastive(Term):
 class SourceReplay(Term):
     """CE on one labelled source batch, the next one of the loader each time."""
 
-    position: Tensor
-
     def __init__(self, weight: float, replay: Replay, start: int):
         super().__init__("replay", weight)
         self.replay = replay
-        self.register_buffer("position", torch.tensor(start))
+        self.position = nn.Buffer(torch.tensor(start))
 
     def forward(self, step: Step) -> TermResult:
         images, labels = self.replay[int(self.position)]
@@ -134,7 +131,7 @@ class SourceReplay(Term):
         return TermResult(loss, len(images), self._go_on)
 
     def _go_on(self) -> None:
-        self.position += 1
+        self.position.add_(1)
 
 
 @register("rmt")
@@ -164,11 +161,9 @@ class Rmt(Learner):
     )
     presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-4, "nesterov": False}}
 
-    lr: float = setting(0.01, "learning rate", at_least=0)
-    nesterov: bool = setting(True, "Nesterov's form of SGD's momentum")
-    select: Literal["norm", "body", "all"] = setting(
-        "all", "what trains: norm layers' scale and shift, all but the head, or all"
-    )
+    lr: float = setting(0.01)
+    nesterov: bool = setting(True)
+    select: Literal["norm", "body", "all"] = setting("all")
     teacher_momentum: float = setting(0.999, "share of the old teacher", at_least=0, at_most=1)
     temperature: float = setting(0.1, "divides the similarities of the contrast", at_least=1e-6)
     weight_contrastive: float = setting(1.0, "λ_c; 0 leaves the contrast out", at_least=0)
@@ -181,16 +176,7 @@ class Rmt(Learner):
         agreement = SelfTraining(task.cached(SumPrediction).teacher, augment)
         found: list[Term] = [agreement]
         if self.weight_contrastive:
-            prototypes, known = task.prototypes("batch")
-            found.append(
-                Contrastive(
-                    self.weight_contrastive,
-                    prototypes[known],
-                    agreement.view,
-                    self.temperature,
-                    task.draws,
-                )
-            )
+            found.append(Contrastive(self, task, agreement.view))
         if self.weight_replay:
             found.append(SourceReplay(self.weight_replay, task.replay, self._steps(task)))
         return found
@@ -239,10 +225,10 @@ class Rmt(Learner):
         with progress("RMT warm-up", steps) as advance:
             advance(int(done))
             try:
-                while int(done) < steps:
-                    images, _ = replay[int(done)]
+                for number in range(int(done), steps):
+                    images, _ = replay[number]
                     whole = False
-                    self._warm_up(task, learn, images, (int(done) + 1) / steps)
+                    self._warm_up(task, learn, images, (number + 1) / steps)
                     done += 1
                     whole = True
                     advance(1)
@@ -266,12 +252,9 @@ class Rmt(Learner):
         task.teacher.follow(self.teacher_momentum)
 
     def needs(self) -> tuple[str, ...]:
-        found = {
-            "prototypes": self.weight_contrastive > 0,
-            "replay": self.weight_replay > 0,
-            "warm-up": self.warmup_samples > 0,
-        }
-        return tuple(need for need, wanted in found.items() if wanted)
+        needs = ("prototypes", "replay", "warm-up")
+        weights = (self.weight_contrastive, self.weight_replay, self.warmup_samples)
+        return tuple(need for need, weight in zip(needs, weights, strict=True) if weight)
 
     def always_drives(self) -> bool:
         return True

@@ -9,18 +9,22 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
-from holdfast.engine.norms import ByMixture
-from holdfast.engine.step import Step
-from holdfast.parts.augment import AUGMENTATIONS, AugmentationName
-from holdfast.parts.memory import Memory, MemoryStep
-from holdfast.parts.predict import Predicted, Prediction
-from holdfast.parts.select import Select
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult
-from holdfast.parts.upkeep import Teacher
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast import Learner, register, setting
+from holdfast.parts import (
+    AUGMENTATIONS,
+    AugmentationName,
+    ByMixture,
+    Memory,
+    MemoryStep,
+    Predicted,
+    Prediction,
+    Select,
+    Step,
+    Task,
+    Teacher,
+    Term,
+    TermResult,
+)
 
 
 class StoredTeacher(Prediction):
@@ -71,14 +75,15 @@ class Rotta(Learner):
         "more than `every` images there are several. Plug-ins see the memory's augmented view."
     )
     keeps_samples: ClassVar[bool] = True
+    passes: ClassVar = (0, 1)
     memory: ClassVar[str] = (
         "another copy of the network (the teacher), `capacity` images, and a copy of the state "
         "while a batch is looked at"
     )
     presets: ClassVar = {"cifar100-c": {"lr": 1e-3}}
 
-    lr: float = setting(1e-4, "learning rate", at_least=0)
-    optimizer: Literal["sgd", "adam"] = setting("adam", "which optimiser takes the step")
+    lr: float = setting(1e-4)
+    optimizer: Literal["sgd", "adam"] = setting("adam")
     capacity: int = setting(64, "images in memory", at_least=1)
     every: int = setting(64, "images between two steps", at_least=1)
     bn_momentum: float = setting(
@@ -126,9 +131,6 @@ class Rotta(Learner):
 
     def largest_batch(self) -> int:
         return self.every
-
-    def passes(self) -> tuple[int, int]:
-        return 0, 1
 
     def always_drives(self) -> bool:
         return True

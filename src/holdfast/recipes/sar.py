@@ -7,18 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from holdfast.engine.norms import ByBatch
-from holdfast.engine.step import Step
-from holdfast.parts.learn import SamStep
-from holdfast.parts.select import Select
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult
-from holdfast.parts.upkeep import Outcome, Upkeep
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast import Learner, register, setting
+from holdfast.parts import ByBatch, Outcome, SamStep, Select, Step, Task, Term, TermResult, Upkeep
 
 
 class ConfidentEntropy(Term):
@@ -42,15 +34,12 @@ class ResetBelow(Upkeep):
     The optimiser keeps its state. The average starts anew, or (keep) stays as low as it was.
     """
 
-    average: Tensor
-    seen: Tensor
-
     def __init__(self, limit: float, keep: bool):
         super().__init__()
         self.limit = limit
         self.keep = keep
-        self.register_buffer("average", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
+        self.average = nn.Buffer(torch.zeros((), dtype=torch.float64))
+        self.seen = nn.Buffer(torch.zeros((), dtype=torch.bool))
 
     def forward(self, outcome: Outcome) -> None:
         loss = outcome.proposal.losses.get("entropy")
@@ -85,6 +74,7 @@ class Sar(Learner):
     memory: ClassVar[str] = "a copy of what trains"
     steps_without_gradient: ClassVar[bool] = True
     backwards: ClassVar[int] = 2
+    passes: ClassVar = (1, 2)
 
     rho: float = setting(0.05, "length of the climb before the gradient is taken", at_least=0)
     entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
@@ -109,7 +99,4 @@ class Sar(Learner):
         return [ResetBelow(self.reset_below, self.after_reset == "keep")]
 
     def forwards(self) -> tuple[int, int]:
-        return 1, 2
-
-    def passes(self) -> tuple[int, int]:
         return 1, 2

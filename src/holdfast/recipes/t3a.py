@@ -9,29 +9,30 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from holdfast import Method, register, setting
 from holdfast.engine.heads import at_each_place, by_image
-from holdfast.engine.network import Network, features_and_logits
-from holdfast.engine.norms import ByBatch, BySource
-from holdfast.engine.step import Step
-from holdfast.parts.predict import Export, Predicted, Prediction
-from holdfast.parts.select import Select
-from holdfast.parts.supports import Supports
-from holdfast.parts.task import Task
-from holdfast.recipes.base import Method
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast.parts import (
+    ByBatch,
+    BySource,
+    Export,
+    Network,
+    Predicted,
+    Prediction,
+    Select,
+    Step,
+    Supports,
+    Task,
+    features_and_logits,
+)
 
 
 def classify(
     supports: Supports, features: Tensor, logits: Tensor, newest: int | None = None
 ) -> Predicted:
     """By prototypes with the newest images in, which are all if not said."""
-    new = slice(-(newest or len(features)), None)
-    joined = supports.join(features[new], logits[new])
+    joined = supports.join(features, logits, newest)
     prototypes = nn.functional.normalize(supports.class_sums(joined), dim=1)
-    return Predicted(
-        features @ prototypes.T, lambda: supports.take(joined, features[new], logits[new])
-    )
+    return Predicted(features @ prototypes.T, lambda: supports.take(joined))
 
 
 class NearestPrototype(Prediction):
@@ -59,17 +60,13 @@ class PrototypeHead(nn.Module):
     """In place of a head: prototypes, which each image joins for its own prediction only, as a
     batch of one would."""
 
-    sums: Tensor
-    limits: Tensor
-    leaving: Tensor
-
     def __init__(self, head: nn.Module, supports: Supports):
         super().__init__()
         self.head = head
         limits, leaving = supports.weakest()
-        self.register_buffer("sums", supports.sums.clone())
-        self.register_buffer("limits", limits)
-        self.register_buffer("leaving", leaving)
+        self.sums = nn.Buffer(supports.sums.clone())
+        self.limits = nn.Buffer(limits)
+        self.leaving = nn.Buffer(leaving)
 
     def forward(self, inputs: Tensor) -> Tensor:
         output, (classes, size) = self.head(inputs), self.sums.shape

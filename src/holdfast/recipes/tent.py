@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.engine.step import Step
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast import Learner, register, setting
+from holdfast.parts import Step, Task, Term, TermResult
 
 
 class Entropy(Term):
@@ -32,7 +28,7 @@ class Tent(Learner):
         "Wang et al. 2021, Tent: Fully test-time adaptation by entropy minimization, "
         "arXiv 2006.10726"
     )
-    lr: float = setting(1e-4, "learning rate", at_least=0)
+    lr: float = setting(1e-4)
 
     def terms(self, task: Task) -> list[Term]:
         return [Entropy("entropy")]

@@ -9,14 +9,8 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.network import Network
-from holdfast.engine.step import Step
-from holdfast.parts.supports import Joined, Supports
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
-from holdfast.util.settings import setting
+from holdfast import Learner, register, setting
+from holdfast.parts import Joined, Network, Step, Supports, Task, Term, TermResult
 
 
 class View(NamedTuple):
@@ -43,8 +37,7 @@ class PrototypeAgreement(Term):
         self.supports = Supports(network, keep, scored=True)
 
     def view(self, step: Step) -> View:
-        new = slice(-step.newest, None)
-        joined = self.supports.join(step.features.detach()[new], step.logits.detach()[new])
+        joined = self.supports.join(step.features.detach(), step.logits.detach(), step.newest)
         prototypes = self.directions(self.supports.class_sums(joined))
         log_q = (self.directions(step.features) @ prototypes.T).log_softmax(1)
         used = log_q.argmax(1) == step.labels
@@ -56,16 +49,11 @@ class PrototypeAgreement(Term):
 
     def forward(self, step: Step) -> TermResult:
         joined, log_q, used = step.cached(self.view)
-        new = slice(-step.newest, None)
-        features, logits = step.features.detach()[new], step.logits.detach()[new]
         log_r = step.log_probabilities.detach()
         log_r = log_r if self.published else log_r.exp().log_softmax(1)
         each = (log_q.exp() * (log_q - log_r)).sum(1)[used]
-        return TermResult(
-            each.mean() if len(used) else None,
-            len(used),
-            lambda: self.supports.take(joined, features, logits),
-        )
+        loss = each.mean() if len(used) else None
+        return TermResult(loss, len(used), lambda: self.supports.take(joined))
 
 
 class LocalAgreement(Term):
@@ -106,15 +94,14 @@ class LocalAgreement(Term):
         # Of a window, only the newest images enter.
         entering = joined.enters + len(features) - step.newest
         similarity = torch.cat([old, features @ features[entering].T], 1)
-        if not len(joined.enters):
-            near = old.topk(min(self.neighbours, int(there.sum())), dim=1)
-            return near.values, bank.scores.flatten(0, 1)[near.indices]
-        available = int(there.sum()) + len(joined.enters)
+        available = int(there.sum()) + len(entering)
         near = similarity.topk(min(self.neighbours, available), dim=1)
-        entered = near.indices - old.shape[1]
-        from_bank = bank.scores.flatten(0, 1)[near.indices.clamp_max(old.shape[1] - 1)]
-        from_batch = step.detached_probabilities[entering[entered.clamp_min(0)]]
-        return near.values, torch.where((entered < 0)[:, :, None], from_bank, from_batch)
+        scores = bank.scores.flatten(0, 1)[near.indices.clamp_max(old.shape[1] - 1)]
+        if len(entering):
+            entered = near.indices - old.shape[1]
+            from_batch = step.detached_probabilities[entering[entered.clamp_min(0)]]
+            scores = torch.where((entered < 0)[:, :, None], scores, from_batch)
+        return near.values, scores
 
 
 @register("tsd")
@@ -139,11 +126,9 @@ class Tsd(Learner):
         "2.4 GB in float32 for 1,000 classes, 100 supports and 2,048 features"
     )
 
-    lr: float = setting(5e-5, "learning rate", at_least=0)
-    optimizer: Literal["sgd", "adam"] = setting("adam", "which optimiser takes the step")
-    select: Literal["norm", "body", "all"] = setting(
-        "all", "what trains: norm layers' scale and shift, all but the head, or all"
-    )
+    lr: float = setting(5e-5)
+    optimizer: Literal["sgd", "adam"] = setting("adam")
+    select: Literal["norm", "body", "all"] = setting("all")
     keep: int = setting(100, "supports of a class, those of lowest entropy", at_least=1)
     neighbours: int = setting(3, "supports that an image is compared with", at_least=1)
     weight_local: float = setting(0.1, "λ of the local term; 0 leaves it out", at_least=0)

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from holdfast.engine.norms import ByBatch, ByRunning
-from holdfast.engine.step import Step
-from holdfast.parts.predict import Prediction, Student
-from holdfast.parts.select import Select
-from holdfast.parts.task import Task
-from holdfast.parts.terms import Term, TermResult
-from holdfast.recipes.base import Learner
-from holdfast.recipes.registry import register
+from holdfast import Learner, register, setting
+from holdfast.parts import (
+    ByBatch,
+    ByRunning,
+    Prediction,
+    Select,
+    Step,
+    Student,
+    Task,
+    Term,
+    TermResult,
+)
 from holdfast.source.gather import Gaussians
-from holdfast.util.settings import setting
 
 # In the CIFAR variant a class counts from so many images on.
 ENOUGH = 16
@@ -101,14 +104,6 @@ def with_ridge(cov: Tensor, ridge: Tensor) -> Tensor:
 class ClassAlignment(Term):
     """Divergence of the Gaussians of the classes that this batch is confident of."""
 
-    means: Tensor
-    covariances: Tensor
-    counts: Tensor
-    source_means: Tensor
-    source_covariances: Tensor
-    known: Tensor
-    ridge: Tensor
-
     def __init__(self, weight: float, source: Gaussians, method: Ttac):
         super().__init__("classes", weight)
         self.threshold = method.threshold
@@ -117,13 +112,13 @@ class ClassAlignment(Term):
         self.enough = ENOUGH if cifar else 1
         self.divisor = len(source.means) if cifar else 1
         start = 0 if cifar else self.clip
-        self.register_buffer("means", source.means.clone())
-        self.register_buffer("covariances", source.covariances.clone())
-        self.register_buffer("counts", torch.full_like(source.counts, start))
-        self.register_buffer("source_means", source.means, persistent=False)
-        self.register_buffer("source_covariances", source.covariances, persistent=False)
-        self.register_buffer("known", source.counts > 0, persistent=False)
-        self.register_buffer("ridge", RIDGE * source.covariance.max(), persistent=False)
+        self.means = nn.Buffer(source.means.clone())
+        self.covariances = nn.Buffer(source.covariances.clone())
+        self.counts = nn.Buffer(torch.full_like(source.counts, start))
+        self.source_means = nn.Buffer(source.means, persistent=False)
+        self.source_covariances = nn.Buffer(source.covariances, persistent=False)
+        self.known = nn.Buffer(source.counts > 0, persistent=False)
+        self.ridge = nn.Buffer(RIDGE * source.covariance.max(), persistent=False)
 
     def forward(self, step: Step) -> TermResult | None:
         confident = (step.detached_probabilities.amax(1) > self.threshold) & self.known[step.labels]
@@ -168,24 +163,17 @@ def _by_class(features: Tensor, place: Tensor, size: Tensor) -> Tensor:
 class GlobalAlignment(Term):
     """Divergence of the one Gaussian of all features."""
 
-    mean: Tensor
-    covariance: Tensor
-    count: Tensor
-    source_mean: Tensor
-    source_covariance: Tensor
-    source_inverse: Tensor
-
     def __init__(self, weight: float, source: Gaussians, clip: int):
         super().__init__("global", weight)
         self.clip = clip
-        self.register_buffer("mean", torch.zeros_like(source.mean)[None])
-        self.register_buffer("covariance", torch.zeros_like(source.covariance)[None])
-        self.register_buffer("count", torch.zeros_like(source.counts[:1]))
+        self.mean = nn.Buffer(torch.zeros_like(source.mean)[None])
+        self.covariance = nn.Buffer(torch.zeros_like(source.covariance)[None])
+        self.count = nn.Buffer(torch.zeros_like(source.counts[:1]))
         self.ridge = RIDGE * source.covariance.max()
         ridged = with_ridge(source.covariance[None], self.ridge)
-        self.register_buffer("source_mean", source.mean[None], persistent=False)
-        self.register_buffer("source_covariance", ridged, persistent=False)
-        self.register_buffer("source_inverse", inverse(ridged), persistent=False)
+        self.source_mean = nn.Buffer(source.mean[None], persistent=False)
+        self.source_covariance = nn.Buffer(ridged, persistent=False)
+        self.source_inverse = nn.Buffer(inverse(ridged), persistent=False)
 
     def forward(self, step: Step) -> TermResult:
         members = step.features[None]
@@ -233,10 +221,8 @@ class Ttac(Learner):
     neutral: ClassVar = {"weight": 0.0}
     presets: ClassVar = {"cifar100-c": {"variant": "cifar", "lr": 1e-5, "weight": 0.5}}
 
-    lr: float = setting(2e-4, "learning rate", at_least=0)
-    select: Literal["norm", "body", "all"] = setting(
-        "body", "what trains: norm layers' scale and shift, all but the head, or all"
-    )
+    lr: float = setting(2e-4)
+    select: Literal["norm", "body", "all"] = setting("body")
     variant: Literal["imagenet", "cifar"] = setting(
         "imagenet",
         "imagenet: diagonal class covariances, counts from clip_class, class terms summed; cifar: "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import reduce, wraps
 from operator import iadd
 from typing import Any
@@ -25,7 +25,6 @@ ENOUGH = 10
 BOUNDARIES = 40
 SEVERAL = "several"
 
-GEOMETRY = ("gap", "intra", "inter", "ratio", "similarity_source", "similarity_target")
 # Metrics by domain: what they are called in a summary, and what a unit of them is on the page.
 BY_DOMAIN = {"accuracy": 1.0, "entropy": 1.0, "bias": 100.0}
 
@@ -249,14 +248,11 @@ def geometry(group: Group) -> pl.DataFrame:
     # A stretch is met again in another run by its domain, wherever that comes there.
     again = pl.int_range(pl.len()).over("domain", "visit").alias("again")
     together = pl.concat([table.with_columns(again) for table in tables])
-    visits = together["visit"].n_unique() > 1
+    visits, floats = together["visit"].n_unique() > 1, pl.selectors.float()
     name = pl.col("domain").map_elements(short, pl.String)
     return (
         together.group_by("domain", "visit", "again", maintain_order=True)
-        .agg(
-            *(pl.col(metric).mean() for metric in GEOMETRY),
-            *(pl.col(metric).std().alias(f"{metric}_std") for metric in GEOMETRY),
-        )
+        .agg(floats.mean(), floats.std().name.suffix("_std"))
         .with_columns(pl.format("{} {}", name, pl.col("visit") + 1) if visits else name)
         .drop("visit", "again")
     )
@@ -265,11 +261,10 @@ def geometry(group: Group) -> pl.DataFrame:
 # For the page.
 
 
-def columns(table: pl.DataFrame, labels: Sequence[str]) -> dict[str, list[Any]]:
-    """A table as JSON has it: methods by number, and six digits of what is not whole."""
-    number = {label: place for place, label in enumerate(labels)}
+def columns(table: pl.DataFrame, places: Mapping[str, int]) -> dict[str, list[Any]]:
+    """A table as JSON has it: methods by their places, and six digits of what is not whole."""
     return {
-        name: [number[value] if name == "method" else rounded(value) for value in table[name]]
+        name: [places[value] if name == "method" else rounded(value) for value in table[name]]
         for name in table.columns
     }
 

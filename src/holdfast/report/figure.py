@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -14,8 +15,6 @@ from holdfast.util.words import enumerated
 NEAR = 1 / 150
 
 Spec: TypeAlias = dict[str, Any]
-_Line: TypeAlias = dict[object, float | None]
-"""Heights by place."""
 
 
 @dataclass(frozen=True)
@@ -74,30 +73,26 @@ class Section:
 
 def _coinciding(table: pl.DataFrame) -> list[list[str]]:
     """Names of lines that lie on each other, two or more each; columns: name, place and height."""
-    lines: dict[str, _Line] = {}
+    lines: dict[str, dict[object, float | None]] = {}
     for name, place, height in table.iter_rows():
         lines.setdefault(name, {})[place] = height
-    heights = [height for line in lines.values() for height in line.values() if height is not None]
+    heights = table.to_series(2).drop_nulls().to_list()
     near = NEAR * (max(heights) - min(heights)) if heights else 0.0
+
+    def lies_on(name: str, other: str) -> bool:
+        pairs = [(height, lines[other].get(at, math.inf)) for at, height in lines[name].items()]
+        return any(height is not None for height, _ in pairs) and all(
+            height is there if height is None or there is None else abs(height - there) <= near
+            for height, there in pairs
+        )
+
     groups: list[list[str]] = []
     # That of a run that goes on may lie on the beginning of another.
     for name in sorted(lines, key=lambda name: -len(lines[name])):
-        for group in groups:
-            if _lies_on(lines[name], lines[group[0]], near):
-                group.append(name)
-                break
-        else:
+        group = next((group for group in groups if lies_on(name, group[0])), None)
+        if group is None:
             groups.append([name])
+        else:
+            group.append(name)
     order = list(lines)
     return [sorted(group, key=order.index) for group in groups if len(group) > 1]
-
-
-def _lies_on(line: _Line, other: _Line, near: float) -> bool:
-    def is_near(height: float | None, there: float | None) -> bool:
-        if height is None or there is None:
-            return height is there
-        return abs(height - there) <= near
-
-    return any(height is not None for height in line.values()) and all(
-        place in other and is_near(height, other[place]) for place, height in line.items()
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,8 +13,7 @@ import polars as pl
 from altair.utils.schemapi import debug_mode
 
 from holdfast.report import chart_data
-from holdfast.report.by_domain import BIAS, ENTROPY, TIME, by_domain, geometry_figures
-from holdfast.report.charts import DASHED, HEIGHTS, MUTED, Charts, base, middles_axis, shown, tips
+from holdfast.report.charts import DASHED, HEIGHTS, MUTED, Charts, base, shown, slanted_axis, tips
 from holdfast.report.figure import Figure, Section, Spec
 from holdfast.report.sweeps import sweep_figures
 from holdfast.results import MIXED, short
@@ -29,6 +29,57 @@ _ALARM = [
     alt.Tooltip("batch:Q", title="collapse alarm at batch"),
     alt.Tooltip("domain:N"),
 ]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of a table, as a chart of it domain by domain has it."""
+
+    column: str
+    title: str
+    caption: str
+    unit: str
+    """On the axis, and on hover unless `spoken` is given."""
+    spoken: str = ""
+    digits: str = ".2f"
+    others: tuple[str, ...] = ()
+    """What hovering shows besides."""
+    zero: bool = True
+    """Whether the axis begins there."""
+
+
+BIAS = Metric(
+    "bias",
+    "Bias, domain by domain",
+    "The share of predictions to change for each class to come as often as it is there.",
+    "bias, %",
+)
+ENTROPY = Metric(
+    "entropy", "Entropy, domain by domain", "Mean over a domain's images.", "entropy, nats"
+)
+TIME = Metric(
+    "time",
+    "Time of a batch, domain by domain",
+    "Median over a domain's batches of what the method's step takes.",
+    "time of a batch, ms",
+    others=("time_mean",),
+)
+DISTANCES = {
+    "gap": ("Gap to the source", "From the source's prototype of a class to the true one here."),
+    "intra": ("Distance within classes", "From a class's mean to its images."),
+    "inter": ("Distance between classes", "From a class's mean to those of other classes."),
+    "ratio": ("Ratio, within to between", "Less is better: classes are easier to tell apart."),
+}
+SIMILARITIES = {
+    "similarity_source": (
+        "Similarity to the source's prototypes",
+        "Cosine of the method's prototypes and the source's, at the end of each domain.",
+    ),
+    "similarity_target": (
+        "Similarity to the true prototypes",
+        "Cosine of the method's prototypes and the true means of classes.",
+    ),
+}
 
 
 def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[Section]:
@@ -71,11 +122,11 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             "Where features lie",
             "Squared distances between features of classes, by true class, and similarities of "
             "prototypes, of the runs that were made with an analysis.",
-            geometry_figures(comparison, charts),
+            drawn.features(),
         ),
     )
-    # Altair's checks of every part against its schema take most of the time; a test has them on.
-    with debug_mode(charts.check):
+    # Altair's checks of every part against its schema take most of the time; a test makes them.
+    with debug_mode(False):
         made = [
             Section(
                 title, about, tuple(one.renamed(prefix + "{}") for one in figures), prefix + name
@@ -91,7 +142,7 @@ class _Figures:
     charts: Charts
 
     @cached_property
-    def _by_domain(self) -> pl.DataFrame:
+    def _domains(self) -> pl.DataFrame:
         return chart_data.by_domain(self.comparison)
 
     def stream(self) -> Iterator[Figure]:
@@ -99,14 +150,15 @@ class _Figures:
         if table.is_empty():
             return
         tables = {"stream": table}
-        under: list[Any] = []
-        over: list[Any] = []
+        under, over = list[Any](), list[Any]()
         axis = alt.Axis(title="images seen", grid=False)
         end = max(int(run.batches["images"].sum()) for run in self.comparison.runs)
         borders = chart_data.boundaries(self.comparison)
         if len(borders):
             tables["stream-domains"] = borders
-            axis = middles_axis(borders["domain"].to_list(), borders["middle"].to_list())
+            names, middles = borders["domain"].to_list(), borders["middle"].to_list()
+            named = f"{json.dumps(names)}[indexof({json.dumps(middles)}, datum.value)]"
+            axis = slanted_axis(names, values=middles, labelExpr=named, ticks=False, title=None)
             rules = base("stream-domains").transform_filter("datum.start > 0")
             rules = rules.mark_rule(color=MUTED, opacity=0.45, strokeWidth=1)
             # Layers share an axis.
@@ -114,16 +166,15 @@ class _Figures:
         alarms = chart_data.alarms(self.comparison)
         if len(alarms):
             tables["stream-alarms"] = alarms
-            foot: Spec = {"x": alt.X("seen:Q", axis=axis), "y": alt.value(HEIGHTS["wide"])}
-            crosses = shown("stream-alarms").mark_text(
-                text="✕", fontSize=14, fontWeight="bold", color="#d55e00", dy=-8
-            )
-            over.append(crosses.encode(**foot, tooltip=_ALARM))
+            x, foot = alt.X("seen:Q", axis=axis), alt.value(HEIGHTS["wide"])
+            sign: Spec = {"text": "✕", "fontSize": 14, "fontWeight": "bold", "color": "#d55e00"}
+            crosses = shown("stream-alarms").mark_text(**sign, dy=-8)
+            over.append(crosses.encode(x=x, y=foot, tooltip=_ALARM))
         spec = self.charts.lines(
             "stream",
             alt.X("seen:Q", axis=axis, scale=alt.Scale(domain=[0, end])),
             alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domainMin=0)),
-            tips("accuracy", "accuracy, %", ".2f", "domain:N", "seen:Q", std="std"),
+            tips("accuracy", "accuracy, %", ".2f", "domain", "seen", std="std"),
             points=False,
             under=under,
             over=over,
@@ -164,7 +215,7 @@ class _Figures:
             self._ranks_chart(),
             {"ranks": table},
         )
-        yield from by_domain(self._by_domain, self.charts, BIAS)
+        yield from self._by_domain(BIAS)
 
     def classes(self) -> Iterator[Figure]:
         domains = self.comparison.domains[:SMALL]
@@ -219,7 +270,7 @@ class _Figures:
                 "Share of predictions in 20 bins of confidence.",
                 middle,
                 alt.Y("share:Q", title="share of predictions, %"),
-                tips("share", "share, %", ".2f", "bin:N", "images:Q"),
+                tips("share", "share, %", ".2f", "bin", "images"),
                 {"interpolate": "step", "points": False},
             ),
             (
@@ -229,7 +280,7 @@ class _Figures:
                 "fewer than ten images are left out.",
                 alt.X("confidence:Q", title="mean confidence, %", scale=_PERCENT),
                 alt.Y("accuracy:Q", title="accuracy, %", scale=_PERCENT),
-                tips("accuracy", "accuracy, %", ".2f", "confidence:Q", "bin:N", "images:Q"),
+                tips("accuracy", "accuracy, %", ".2f", "confidence", "bin", "images"),
                 {"under": [diagonal], "only": " && !datum.few"},
             ),
             (
@@ -238,14 +289,14 @@ class _Figures:
                 "Mean entropy of the predictions in each bin of confidence.",
                 middle,
                 alt.Y("entropy:Q", title="entropy, nats"),
-                tips("entropy", "entropy, nats", ".3f", "bin:N", "images:Q"),
+                tips("entropy", "entropy, nats", ".3f", "bin", "images"),
                 {"only": " && !datum.few"},
             ),
         )
         for name, title, caption, x, y, tooltip, drawn in plan:
             spec = self.charts.lines("bins", x, y, tooltip, **drawn)
             yield Figure(name, title, caption, spec, {"bins": table})
-        yield from by_domain(self._by_domain, self.charts, ENTROPY)
+        yield from self._by_domain(ENTROPY)
         calibration = chart_data.calibration(self.comparison)
         if len(calibration):
             yield Figure(
@@ -256,7 +307,7 @@ class _Figures:
                 self.charts.bars(
                     "ece",
                     alt.X("ece", type="quantitative", title="ECE, %", axis=alt.Axis(tickCount=8)),
-                    tips("ece", "ECE (15 bins), %", ".2f", "ece_20:Q", std="std"),
+                    tips("ece", "ECE (15 bins), %", ".2f", "ece_20", std="std"),
                     calibration,
                 ),
                 {"ece": calibration},
@@ -268,5 +319,30 @@ class _Figures:
             doubt = " Some runs went on at the same time, or were resumed: their times say less."
         elif not all(group.steady for group in self.comparison.groups):
             doubt = " Some batches took far longer than others, perhaps for other programs' sake."
-        time = replace(TIME, caption=TIME.caption + doubt)
-        return by_domain(self._by_domain, self.charts, time)
+        return self._by_domain(replace(TIME, caption=TIME.caption + doubt))
+
+    def features(self) -> Iterator[Figure]:
+        table = chart_data.geometry(self.comparison)
+        for column, (title, caption) in (DISTANCES | SIMILARITIES).items():
+            if len(table) and table[column].drop_nulls().len():
+                near = column in SIMILARITIES
+                unit = "cosine" if near else column
+                metric = Metric(column, title, caption, unit, title.lower(), ".3f", zero=not near)
+                yield self._along_domains(column.replace("_", "-"), metric, "geometry", table)
+
+    def _by_domain(self, metric: Metric) -> Iterator[Figure]:
+        """Where there are domains to compare."""
+        table = self._domains
+        if len(table) and table.drop_nulls(metric.column)["domain"].n_unique() > 1:
+            yield self._along_domains(f"{metric.column}-by-domain", metric, "by-domain", table)
+
+    def _along_domains(self, name: str, metric: Metric, data: str, table: pl.DataFrame) -> Figure:
+        column, spoken = metric.column, metric.spoken or metric.unit
+        domains = table["domain"].unique(maintain_order=True).to_list()
+        spec = self.charts.lines(
+            data,
+            alt.X("domain:N", sort=domains, title=None, axis=slanted_axis(domains)),
+            alt.Y(f"{column}:Q", title=metric.unit, scale=alt.Scale(zero=metric.zero)),
+            tips(column, spoken, metric.digits, "domain", *metric.others, std=f"{column}_std"),
+        )
+        return Figure(name, metric.title, metric.caption, spec, {data: table})

@@ -91,7 +91,6 @@ def follow(
     every: float = 5.0,
     report: Callable[[Gathered], Report] = Report,
     tell: Callable[[str], None] = print,
-    until: Callable[[], bool] = lambda: False,
 ) -> None:
     """Look every so many seconds, until Ctrl-C; other runs may begin after these are finished."""
     gatherer, before = Gatherer(), None
@@ -107,8 +106,6 @@ def follow(
                     write(out, text)
                     tell(progress(gathered))
                     before = gathered
-                if until():
-                    return
                 # Whoever watches takes little from whoever runs.
                 time.sleep(max(every, REST * (time.monotonic() - start)))
         except KeyboardInterrupt:

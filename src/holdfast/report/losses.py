@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from operator import attrgetter
 
 from holdfast.results import CLEAN, short
 from holdfast.results.comparison import Comparison
@@ -12,9 +12,7 @@ from holdfast.util.words import enumerated
 
 # More domains than these are counted, and so are more methods.
 DOMAINS, METHODS = 3, 3
-
-_Lost: TypeAlias = Mapping[str, Difference]
-"""By domain."""
+_value = attrgetter("value")
 
 
 def losses(comparison: Comparison, groups: Sequence[Group]) -> list[str]:
@@ -35,11 +33,16 @@ def losses(comparison: Comparison, groups: Sequence[Group]) -> list[str]:
 def _sentences(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list[str]:
     verb = BASELINES[base]
     lost = {pair.group.label: _lost(pair) for pair in pairs}
-    every = [domain for domain in domains if _is_lost_by_all(domain, pairs, lost)]
+    every = []
+    for domain in domains:
+        known = [lost[pair.group.label] for pair in pairs if domain in pair.domains]
+        # By two or more: that of one is told of the one.
+        if len(known) > 1 and all(domain in of for of in known):
+            every.append(domain)
     sentences = []
     if every:
         shared = [by for of in lost.values() for domain, by in of.items() if domain in every]
-        low, high = (pick(shared, key=_amount).text for pick in (min, max))
+        low, high = (pick(shared, key=_value).text for pick in (max, min))
         amount = low if low == high else f"{low} to {high}"
         sentences.append(
             f"on {_where(every, domains)} {verb}ing is worse than not {verb}ing: every method is "
@@ -55,8 +58,8 @@ def _sentences(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list
         sentences.append(
             f"{less} accurate than {base}, which does not {verb}: {_listed(some, domains)}"
         )
-    known = [by for of in lost.values() for by in of.values()]
-    seeds = ONE_SEED if any(by.seeds < 2 for by in known) else ""
+    one_seed = any(by.seeds < 2 for of in lost.values() for by in of.values())
+    seeds = ONE_SEED if one_seed else ""
     through = all(pair.group.finished and pair.other.finished for pair in pairs)
     return [
         f"{text[0].upper() + text[1:] if through else f'So far, {text}'}{seeds}."
@@ -64,29 +67,23 @@ def _sentences(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list
     ]
 
 
-def _lost(pair: Pair) -> _Lost:
+def _lost(pair: Pair) -> dict[str, Difference]:
     differences = {domain: pair.accuracy_on(domain) for domain in pair.domains}
     return {domain: by for domain, by in differences.items() if by.is_shown and by.value < 0}
 
 
-def _is_lost_by_all(domain: str, pairs: Sequence[Pair], lost: Mapping[str, _Lost]) -> bool:
-    """By two or more: that of one is told of the one."""
-    known = [pair.group.label for pair in pairs if domain in pair.domains]
-    return len(known) > 1 and all(domain in lost[label] for label in known)
-
-
-def _listed(lost: Mapping[str, _Lost], domains: Sequence[str]) -> str:
+def _listed(lost: Mapping[str, Mapping[str, Difference]], domains: Sequence[str]) -> str:
     """`tent on snow and fog (by up to 7.1 points), sar on …`, the worst first."""
-    worst = {label: max(of.values(), key=_amount) for label, of in lost.items()}
-    ranked = sorted(lost, key=lambda label: -_amount(worst[label]))
+    worst = {label: min(of.values(), key=_value) for label, of in lost.items()}
+    ranked = sorted(lost, key=lambda label: worst[label].value)
     items = [
         f"{label} on {_where(list(lost[label]), domains)} (by {'up to ' * (len(lost[label]) > 1)}"
         f"{worst[label].text} points)"
         for label in ranked[:METHODS]
     ]
-    more = len(ranked) - METHODS
-    rest = [f"and {more} more method{'s' * (more > 1)}"] if more > 0 else []
-    return ", ".join([*items, *rest])
+    if (more := len(ranked) - METHODS) > 0:
+        items.append(f"and {more} more method{'s' * (more > 1)}")
+    return ", ".join(items)
 
 
 def _where(lost: Sequence[str], domains: Sequence[str]) -> str:
@@ -95,7 +92,3 @@ def _where(lost: Sequence[str], domains: Sequence[str]) -> str:
     return enumerated(
         ["clean images (original)" if name == CLEAN else short(name) for name in lost]
     )
-
-
-def _amount(by: Difference) -> float:
-    return abs(by.value)

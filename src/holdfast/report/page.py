@@ -176,7 +176,7 @@ def _data(report: Report) -> dict[str, object]:
             figure.id: {"spec": figure.spec, "tables": list(figure.tables)} for figure in figures
         },
         "tables": {
-            name: chart_data.columns(table, report.labels) for name, table in tables.items()
+            name: chart_data.columns(table, report.places) for name, table in tables.items()
         },
     }
 

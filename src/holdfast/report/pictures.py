@@ -80,5 +80,6 @@ def _add_legend(spec: Spec, labels: Sequence[str], remarks: Mapping[str, Sequenc
         for name in ("color", told):
             if encoding.get(name, {}).get("field") == "method":
                 encoding[name]["legend"] = legend
-    # Vega-Lite would take the other channel into the legend, though it has none of its own.
-    spec["resolve"] = {"legend": {apart: "independent"}}
+    if any(encoding.get(apart, {}).get("field") == "method" for encoding in encodings):
+        # Vega-Lite would take it into the legend, though it has none of its own.
+        spec["resolve"] = {"legend": {apart: "independent"}}

@@ -25,16 +25,6 @@ NAMES = {
     "lambda_cons": "λ cons",
     "lr": "learning rate",
 }
-_COLUMNS: dict[str, Any] = {
-    "method": pl.String,
-    "curve": pl.String,
-    "value": pl.Float64,
-    "mean": pl.Float64,
-    "std": pl.Float64,
-    "runs": pl.Int64,
-    "host": pl.String,
-    "host_mean": pl.Float64,
-}
 
 
 @dataclass(frozen=True)
@@ -56,14 +46,14 @@ def sweeps(comparison: Comparison) -> list[Axis]:
     families: dict[tuple[str, ...], list[Group]] = {}
     for group in comparison.groups:
         families.setdefault(group.names, []).append(group)
-    rows: dict[str, list[tuple[Any, ...]]] = {}
+    rows: dict[str, list[dict[str, Any]]] = {}
     for names, groups in families.items():
         for key in _varying(groups):
             for rest, curve in _curves(groups, key):
                 name = "+".join(names) + (f" ({rest})" if rest else "")
                 rows.setdefault(key, []).extend(_rows(comparison, name, key, curve))
     return [
-        Axis(key, pl.DataFrame(found, _COLUMNS, orient="row").fill_nan(None))
+        Axis(key, pl.DataFrame(found, infer_schema_length=None).fill_nan(None))
         for key, found in rows.items()
     ]
 
@@ -108,15 +98,22 @@ def _curves(groups: list[Group], key: str) -> Iterator[tuple[str, list[Group]]]:
 
 def _rows(
     comparison: Comparison, name: str, key: str, curve: list[Group]
-) -> Iterator[tuple[Any, ...]]:
+) -> Iterator[dict[str, Any]]:
     hosts = {host.label: host for group in curve if (host := comparison.host_of(group))}
     # A level that all points share; where the host is swept too, it has a curve of its own.
-    level: tuple[Any, ...] = (None, None)
-    if len(hosts) == 1:
-        level = next((label, host.mean("mean_accuracy")) for label, host in hosts.items())
+    (label, host), *_ = hosts.items() if len(hosts) == 1 else [(None, None)]
     for group in curve:
-        value, accuracy = float(_configuration(group)[key]), group.number("mean_accuracy")
-        yield group.label, name, value, accuracy.value, accuracy.std, len(group.runs), *level
+        accuracy = group.number("mean_accuracy")
+        yield {
+            "method": group.label,
+            "curve": name,
+            "value": float(_configuration(group)[key]),
+            "mean": accuracy.value,
+            "std": accuracy.std,
+            "runs": len(group.runs),
+            "host": label,
+            "host_mean": None if host is None else host.mean("mean_accuracy"),
+        }
 
 
 def _title(key: str) -> str:

@@ -23,7 +23,8 @@ from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Stream
 from holdfast.data.streams import parse as parse_stream
 from holdfast.engine.last import Activity
-from holdfast.recipes.compose import find_loaded, parse
+from holdfast.recipes.compose import parse
+from holdfast.recipes.registry import find_loaded
 from holdfast.util.words import first_line
 
 # In tables, beside the name of a method.

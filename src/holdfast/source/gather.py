@@ -89,17 +89,10 @@ class Gaussians:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], kind: str, network: Network) -> Gaussians:
-        def get(name: str) -> Tensor:
-            found = tensors[f"gaussians/{name}"].to(network.device)
-            return found.to(network.full_dtype) if found.is_floating_point() else found
-
-        return cls(
-            get(f"{kind}/mean"),
-            get(f"{kind}/covariance"),
-            get(f"{kind}/count"),
-            get("all/mean"),
-            get("all/covariance"),
-        )
+        classes = (f"{kind}/mean", f"{kind}/covariance", f"{kind}/count")
+        names = (*classes, "all/mean", "all/covariance")
+        found = (tensors[f"gaussians/{name}"].to(network.device) for name in names)
+        return cls(*(t.to(network.full_dtype) if t.is_floating_point() else t for t in found))
 
 
 def gather_gaussians(network: Network, batches: Batches, *, diagonal: bool) -> dict[str, Tensor]:

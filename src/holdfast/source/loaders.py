@@ -107,7 +107,7 @@ class Replay:
         self._open = open_loader
         self._network = network
         self._input_range = input_range
-        self._pass, self._passes = self._batches(0), 0
+        self._batches = self._from(0)
         self._next = 0
         self._latest: tuple[Tensor, Tensor] | None = None
 
@@ -115,38 +115,32 @@ class Replay:
         """Batch `number`, counted over all passes. The same and the next one are cheap; any other
         means to go through a pass from its start."""
         if self._latest is None or number != self._next - 1:
+            if number != self._next:
+                self._batches = self._from(number)
             try:
-                found = next(self._pass, None) if number == self._next else self._find(number)
-                self._latest = self._begin(self._passes + 1) if found is None else found
+                self._latest = next(self._batches)
             except BaseException:
                 self._next = -1  # what comes next has to be looked for
                 raise
             self._next = number + 1
         return self._latest
 
-    def _begin(self, number: int) -> tuple[Tensor, Tensor]:
-        """The first batch of a pass."""
-        self._pass, self._passes = self._batches(number), number
-        found = next(self._pass, None)
-        if found is None:
-            raise ValueError("Replay: the source's loader gave no batch to learn from.")
-        return found
+    def _from(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches from a number on, without end; the first pass is gone through to learn how long
+        a pass is."""
+        passes = length = 0
+        while True:
+            count = first = passes * length
+            for batch in self._pass(passes):
+                if count >= number:
+                    yield batch
+                count += 1
+            if count == first:
+                raise ValueError("Replay: the source's loader gave no batch to learn from.")
+            length = length or count
+            passes = max(passes + 1, number // length)
 
-    def _find(self, number: int) -> tuple[Tensor, Tensor]:
-        """From a pass's start; the first one is gone through to learn how long a pass is."""
-        length = 0
-        found: tuple[Tensor, Tensor] | None = self._begin(0)
-        while found is not None:
-            if length == number:
-                return found
-            length += 1
-            found = next(self._pass, None)
-        found = self._begin(number // length)
-        for _ in range(number % length):
-            found = next(self._pass)
-        return found
-
-    def _batches(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pass(self, number: int) -> Iterator[tuple[Tensor, Tensor]]:
         for index, batch in enumerate(in_its_own_order(self._open(), number)):
             images, labels = images_and_labels(batch)
             try:

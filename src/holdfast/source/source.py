@@ -19,7 +19,7 @@ from holdfast.source.agreement import find_mistake
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.loaders import Order, Replay, checked_batches
 from holdfast.util import files
-from holdfast.util.hashing import tensor_hash
+from holdfast.util.files import tensor_hash
 from holdfast.util.words import listed
 
 KIND = "a source"

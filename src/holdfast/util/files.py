@@ -1,7 +1,8 @@
-"""State files: safetensors with a JSON header and a checksum, written whole or not at all."""
+"""State files: safetensors with a JSON header and a checksum, written whole; and hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -13,8 +14,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-
-from holdfast.util.hashing import tensor_hash
 
 FORMAT = 1
 
@@ -97,3 +96,21 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def tensor_hash(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """A hash of a text and of named tensors: names, types, shapes and values."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def text_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -39,9 +39,8 @@ def file_hash(module: str) -> str | None:
     if is_file(module):
         return str(vars(imported)["__sha256__"])
     try:
-        return hashlib.sha256(
-            Path(str(getattr(imported, "__file__", None))).read_bytes()
-        ).hexdigest()
+        content = Path(str(getattr(imported, "__file__", None))).read_bytes()
+        return hashlib.sha256(content).hexdigest()
     except OSError:
         return None
 

@@ -1,17 +1,20 @@
-"""Progress of long work: a bar with rate and time left, silent when not on a terminal."""
+"""Long work: a bar with rate and time left, silent when not on a terminal; and stopping at a good
+moment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from types import FrameType
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-
-class Advance(Protocol):
-    def __call__(self, count: int) -> None: ...
+# Takes how many more are done.
+Advance = Callable[[int], None]
 
 
 @contextmanager
@@ -47,3 +50,31 @@ def _bar() -> Progress:
         disable=not console.is_terminal,
         transient=True,
     )
+
+
+class Stop:
+    """Whether somebody has asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:  # asked again: at once
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM wait for the batch at hand: `with stoppable() as stop:`, and look at
+    `stop.asked` between two batches."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop  # only the main thread hears signals
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
@@ -28,13 +28,14 @@ class ByClasses:
 
 def setting(
     default: Value | ByClasses,
-    meaning: str,
+    meaning: str = "",
     *,
     at_least: float | None = None,
     at_most: float | None = None,
     source: str = "",
 ) -> Any:
     """A field of a method: None until composition resolves it, with its default and its meaning.
+    Without a meaning it is a base's setting, meaning and bounds, with another default.
 
     `source` says where the setting or its default comes from, where the whole has several.
     """
@@ -117,7 +118,15 @@ class Settled:
             hint = hints[one.name]
             choices = get_args(hint) if get_origin(hint) is Literal else ()
             kind = str if choices else hint
-            found.append(Setting(cls.name, one.name, kind, choices, **one.metadata))
+            declared = [
+                known.metadata
+                for base in cls.__mro__
+                for known in (fields(base) if is_dataclass(base) else ())
+                if known.name == one.name
+            ]
+            whole = next((of_base for of_base in declared if of_base["meaning"]), one.metadata)
+            metadata = {**whole, "default": one.metadata["default"]}
+            found.append(Setting(cls.name, one.name, kind, choices, **metadata))
         return tuple(found)
 
     @property

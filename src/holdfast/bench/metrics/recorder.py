@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -118,16 +117,12 @@ class Recorder:
         """What was predicted, by domain."""
         scored = seen.labels >= 0
         self.curve.add((seen.labels == seen.predicted)[scored])
-        if seen.domain is not None and scored.all():
-            self._add(seen.domain, seen)
-            return
         names = np.array(seen.domains)
         for name in dict.fromkeys(names[scored].tolist()):
-            self._add(name, seen, scored & (names == name))
-        self.intruders.add(seen, ~scored)
-
-    def _add(self, domain: str, seen: Seen, which: Any = slice(None)) -> None:
-        self.domains.setdefault(domain, Tally(self.classes)).add(seen, which)
+            tally = self.domains.setdefault(name, Tally(self.classes))
+            tally.add(seen, scored & (names == name))
+        if not scored.all():
+            self.intruders.add(seen, ~scored)
 
     def _follow(self, seen: Seen) -> None:
         """What the method did."""

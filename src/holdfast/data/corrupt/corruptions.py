@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from holdfast.data.corrupt import blur, digital, noise, weather
 from holdfast.data.corrupt.dice import Dice
-from holdfast.data.corrupt.frost import textures
 from holdfast.data.corrupt.tables import CORRUPTIONS as CORRUPTIONS
 from holdfast.data.corrupt.tables import TABLES
 from holdfast.data.corrupt.tables import Table as Table
-from holdfast.data.images import check_range
+from holdfast.data.corrupt.weather import OWN
+from holdfast.data.images import as_bytes, as_floats, check_range
 from holdfast.util.whole import whole
 from holdfast.util.words import listed, nearest
 
@@ -50,53 +51,43 @@ def corrupt(
     the benchmark's photographs of ice; without it holdfast's own drawings serve.
     """
     severity, seed = whole(severity, "severity", 1, 5), whole(seed, "seed")
-    parameters = _parameters(corruption, severity, table)
+    if table not in TABLES:
+        raise ValueError(f"table={table!r} is not one of {listed(TABLES)}.{nearest(table, TABLES)}")
+    check_corruption(corruption)
+    parameters = TABLES[table][corruption][severity - 1]
     _check_images(images)
     places = _places(indices, len(images))
-    extra = {"textures": textures(frost)} if corruption == "frost" else {}
+    extra = {"folder": OWN if frost is None else Path(frost)} if corruption == "frost" else {}
     group = max(1, _GROUP_VALUES // images[0].numel()) if len(images) else 1
-    read, write = (_as_bytes, _from_bytes) if corruption in _ON_BYTES else (_as_float, _from_float)
     out = torch.empty_like(images, memory_format=torch.contiguous_format)
     # Rounded to 16 bits by a caller's autocast, an image would become another one.
     with torch.autocast(images.device.type, enabled=False):
         for start in range(0, len(images), group):
             part = slice(start, start + group)
             dice = Dice(seed, corruption, severity, places[part])
-            made = _MAKERS[corruption](read(images[part]), dice, *parameters, **extra)
-            out[part] = write(made, images.dtype)
+            some = as_floats(images[part].contiguous()).float()
+            if corruption in _ON_BYTES:
+                made = _MAKERS[corruption](as_bytes(some), dice, *parameters)
+                out[part] = made if images.dtype == torch.uint8 else as_floats(made)
+            else:
+                made = _MAKERS[corruption](some, dice, *parameters, **extra)
+                out[part] = _clipped(made, images.dtype)
     return out
 
 
-def _as_float(images: Tensor) -> Tensor:
-    values = images.contiguous().float()
-    return values.div_(255) if images.dtype == torch.uint8 else values
-
-
-def _as_bytes(images: Tensor) -> Tensor:
-    return images if images.dtype == torch.uint8 else images.float().mul(255).round_().byte()
-
-
-def _from_bytes(images: Tensor, dtype: torch.dtype) -> Tensor:
-    return images if dtype == torch.uint8 else images.float().div_(255)
-
-
-def _from_float(images: Tensor, dtype: torch.dtype) -> Tensor:
+def _clipped(images: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype != torch.uint8:
         return images.clamp(0, 1)
     # Cut off, not rounded, as the benchmark does; what is whole but for rounding stays.
     return images.mul(255).add_(1e-3).clamp_(0, 255).byte()
 
 
-def _parameters(corruption: str, severity: int, table: str) -> tuple[float, ...]:
-    if table not in TABLES:
-        raise ValueError(f"table={table!r} is not one of {listed(TABLES)}.{nearest(table, TABLES)}")
-    if corruption not in CORRUPTIONS:
-        hint = nearest(corruption, CORRUPTIONS)
+def check_corruption(name: str) -> None:
+    if name not in CORRUPTIONS:
         raise ValueError(
-            f"There is no corruption {corruption!r}.{hint} "
-            f"There are: {listed(CORRUPTIONS, most=len(CORRUPTIONS))}."
+            f"There is no corruption {name!r}.{nearest(name, CORRUPTIONS)} There are: "
+            f"{listed(CORRUPTIONS, 15)}."
         )
-    return TABLES[table][corruption][severity - 1]
 
 
 def _check_images(images: Tensor) -> None:

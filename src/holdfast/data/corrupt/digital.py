@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+from holdfast.data.corrupt.blur import gaussian
 from holdfast.data.corrupt.dice import Dice
-from holdfast.data.corrupt.filters import gaussian
 
 
 def contrast(images: Tensor, dice: Dice, factor: float) -> Tensor:

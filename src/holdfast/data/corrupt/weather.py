@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
 import torch
+import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
+from holdfast.data.corrupt.blur import smear, zoom
 from holdfast.data.corrupt.dice import Dice
-from holdfast.data.corrupt.filters import smear, zoom
-from holdfast.data.corrupt.frost import Textures
+
+# Windows of ice: holdfast's own drawings.
+OWN = Path(__file__).parent / "textures"
+# The benchmark's photographs; its code names a sixth, and never draws it.
+ORIGINALS = tuple(f"frost{i}" for i in range(1, 6))
 
 
 def snow(
@@ -38,11 +49,15 @@ def gray(images: Tensor) -> Tensor:
 
 
 def frost(
-    images: Tensor, dice: Dice, clear: float, weight: float, scale: float, textures: Textures
+    images: Tensor, dice: Dice, clear: float, weight: float, scale: float, folder: Path
 ) -> Tensor:
     """Part of an icy window over each image."""
     channels, height, width = images.shape[1:]
-    windows = textures.fitting(scale, height, width)
+    windows = []
+    for number, (_, tall, wide) in enumerate(picture.shape for picture in _ice(folder)):
+        # As much larger as it takes; one pixel more leaves a choice of where to cut.
+        fitting = max(scale, (height + 1) / tall, (width + 1) / wide)
+        windows.append(scaled_ice(folder, number, fitting))
     which = dice.whole(len(windows), 1)[:, 0].tolist()
     places = dice.uniform(2).add_(1).div_(2).tolist()
     crops = []
@@ -52,6 +67,48 @@ def frost(
         crops.append(window[:, y : y + height, x : x + width])
     ice = torch.stack(crops).to(images.device)
     return images * clear + (ice if channels == 3 else gray(ice)) * weight
+
+
+@lru_cache(maxsize=10)  # five of two sizes: images of ever new ones would fill the memory
+def scaled_ice(folder: Path, number: int, scale: float) -> Tensor:
+    picture = _ice(folder)[number]
+    if scale == 1:
+        return picture
+    size = [math.ceil(side * scale) for side in picture.shape[1:]]
+    # Not smoothed before it shrinks: the benchmark's ice is as sharp on small images.
+    scaled = F.interpolate(picture[None], size=size, mode="bilinear", align_corners=False)
+    return scaled[0]
+
+
+@lru_cache(maxsize=2)
+def _ice(folder: Path) -> list[Tensor]:
+    pictures = []
+    for path in _frost_files(folder):
+        with Image.open(path, formats=("JPEG", "PNG")) as file:
+            picture = torch.from_numpy(np.array(file.convert("RGB")))
+        pictures.append(picture.permute(2, 0, 1).float() / 255)
+    return pictures
+
+
+def _frost_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ValueError(
+            f"frost={str(folder)!r} is not a folder: give the one that holds the benchmark's "
+            f"frost1.png … frost5.jpg, or leave frost out for holdfast's own drawings."
+        )
+    paths = [
+        path
+        for name in ORIGINALS
+        for path in sorted(folder.glob(f"{name}.*"))
+        if path.suffix.lower() in (".png", ".jpg", ".jpeg")
+    ]
+    missing = [name for name in ORIGINALS if name not in {path.stem for path in paths}]
+    if missing:
+        raise ValueError(
+            f"frost={str(folder)!r} has no {missing[0]}.png or {missing[0]}.jpg: all of frost1 … "
+            f"frost5 are needed. Leave frost out for holdfast's own drawings."
+        )
+    return paths
 
 
 def fog(images: Tensor, dice: Dice, amount: float, decay: float) -> Tensor:

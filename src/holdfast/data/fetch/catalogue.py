@@ -13,7 +13,7 @@ ZENODO_API = "https://zenodo.org/api/records/{record}/files/{file}/content"
 TORONTO = "https://www.cs.toronto.edu/~kriz/{file}"
 ROBUSTBENCH = (
     "https://raw.githubusercontent.com/RobustBench/robustbench/"
-    "7af0e34c6b383cd73ea7a1bbced358d7ce6ad22f/robustbench/data/{file}"
+    "7af0e34c6b383cd73ea7a1bbced358d7ce6ad22f/robustbench/data/imagenet_test_image_ids.txt"
 )
 
 
@@ -75,14 +75,23 @@ def _cifar_c(name: str, record: int, md5: str, size: int) -> Entry:
     return Entry(what, (_zenodo(record, f"{name}-C.tar", md5, size, f"{name}-C"),))
 
 
-def _imagenet_c(group: str, md5: str, size: int, corruptions: str) -> Remote:
+def _imagenet_c(group: str, corruptions: str, md5: str, size: int) -> Remote:
     folders = (f"ImageNet-C/{name}" for name in corruptions.split())
     return _zenodo(2235448, f"{group}.tar", md5, size, *folders)
 
 
-def _cifar(what: str, file: str, md5: str, size: int, folder: str) -> Entry:
-    return Entry(what, (Remote(file, md5, size, (TORONTO.format(file=file),), (folder,)),))
+def _cifar(classes: int, version: str, folder: str, md5: str, size: int, more: str = "") -> Entry:
+    file = f"cifar-{classes}-{version}.tar.gz"
+    remote = Remote(file, md5, size, (TORONTO.format(file=file),), (f"cifar-{classes}-{folder}",))
+    return Entry(f"CIFAR-{classes}, clean, {version} version{more}", (remote,))
 
+
+_NOISE = "gaussian_noise shot_noise impulse_noise"
+_BLUR = "defocus_blur glass_blur motion_blur zoom_blur"
+_WEATHER = "snow frost fog brightness"
+_DIGITAL = "contrast elastic_transform pixelate jpeg_compression"
+_MAPPED = ": mapped, where the other is held in memory"
+_LIST = "imagenet_test_image_ids.txt"
 
 CATALOGUE = {
     "glyphs-c": Entry(
@@ -94,71 +103,23 @@ CATALOGUE = {
     "imagenet-c": Entry(
         "ImageNet-C: 15 corruptions of ImageNet's validation set in 5 severities, 224×224",
         (
-            _imagenet_c(
-                "noise",
-                "e80562d7f6c3f8834afb1ecf27252745",
-                22_565_673_785,
-                "gaussian_noise shot_noise impulse_noise",
-            ),
-            _imagenet_c(
-                "blur",
-                "2d8e81fdd8e07fef67b9334fa635e45c",
-                7_112_704_951,
-                "defocus_blur glass_blur motion_blur zoom_blur",
-            ),
-            _imagenet_c(
-                "weather",
-                "33ffea4db4d93fe4a428c40a6ce0c25d",
-                12_797_438_995,
-                "snow frost fog brightness",
-            ),
-            _imagenet_c(
-                "digital",
-                "89157860d7b10d5797849337ca2e5c03",
-                7_757_510_705,
-                "contrast elastic_transform pixelate jpeg_compression",
-            ),
+            _imagenet_c("noise", _NOISE, "e80562d7f6c3f8834afb1ecf27252745", 22_565_673_785),
+            _imagenet_c("blur", _BLUR, "2d8e81fdd8e07fef67b9334fa635e45c", 7_112_704_951),
+            _imagenet_c("weather", _WEATHER, "33ffea4db4d93fe4a428c40a6ce0c25d", 12_797_438_995),
+            _imagenet_c("digital", _DIGITAL, "89157860d7b10d5797849337ca2e5c03", 7_757_510_705),
         ),
     ),
-    "cifar10": _cifar(
-        "CIFAR-10, clean, python version",
-        "cifar-10-python.tar.gz",
-        "c58f30108f718f92721af3b95e74349a",
-        170_498_071,
-        "cifar-10-batches-py",
-    ),
-    "cifar100": _cifar(
-        "CIFAR-100, clean, python version",
-        "cifar-100-python.tar.gz",
-        "eb9058c3a382ffc7106e4002c42a8d85",
-        169_001_437,
-        "cifar-100-python",
-    ),
+    "cifar10": _cifar(10, "python", "batches-py", "c58f30108f718f92721af3b95e74349a", 170_498_071),
+    "cifar100": _cifar(100, "python", "python", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),
     "cifar10-binary": _cifar(
-        "CIFAR-10, clean, binary version: mapped, where the other is held in memory",
-        "cifar-10-binary.tar.gz",
-        "c32a1d4ab5d03f1284b67883e8d87530",
-        170_052_171,
-        "cifar-10-batches-bin",
+        10, "binary", "batches-bin", "c32a1d4ab5d03f1284b67883e8d87530", 170_052_171, _MAPPED
     ),
     "cifar100-binary": _cifar(
-        "CIFAR-100, clean, binary version",
-        "cifar-100-binary.tar.gz",
-        "03b5dce01913d631647c71ecec9e9cb8",
-        168_513_733,
-        "cifar-100-binary",
+        100, "binary", "binary", "03b5dce01913d631647c71ecec9e9cb8", 168_513_733
     ),
     "imagenet-5000": Entry(
         "The field's list of 5,000 validation images",
-        (
-            Remote(
-                "imagenet_test_image_ids.txt",
-                "8de8bbba2cf05cb54190e49247375985",
-                195_000,
-                (ROBUSTBENCH.format(file="imagenet_test_image_ids.txt"),),
-                ("imagenet_test_image_ids.txt",),
-            ),
-        ),
+        (Remote(_LIST, "8de8bbba2cf05cb54190e49247375985", 195_000, (ROBUSTBENCH,), (_LIST,)),),
     ),
     "imagenet": Entry(
         "ImageNet's clean validation set, 50,000 images",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pooch  # type: ignore[import-untyped]
 
-from holdfast.data.fetch.catalogue import Entry, Remote, find_entry
+from holdfast.data.fetch.catalogue import Remote, find_entry
 from holdfast.data.fetch.transfer import NoSpaceError, NotTheFileError, Transfer, check_room
 from holdfast.util.progress import progress
 from holdfast.util.words import listed
@@ -30,9 +30,19 @@ def get(name: str, root: Path, *, mirrors: Sequence[str] = (), keep: bool = Fals
     deleted once it is unpacked, unless `keep`. What is there already is left alone.
     """
     entry = find_entry(name)
+    if entry.embedded:
+        raise ValueError(
+            f"{name} is a part of holdfast, and needs no download: open it by its name."
+        )
     if not entry.files:
-        raise ValueError(_nothing_to_get(name, entry, root))
-    _check_can_unpack()
+        raise ValueError(
+            f"{name} has to be got by hand: {entry.by_hand}. Put it at {root / entry.place}."
+        )
+    if not hasattr(tarfile, "data_filter"):
+        raise ValueError(
+            f"Python {platform.python_version()} cannot keep an archive from writing outside its "
+            "folder: use Python 3.11.4, 3.12 or newer."
+        )
     for mirror in mirrors:
         if not mirror.startswith(("http://", "https://")):
             raise ValueError(f"A mirror starts with http:// or https://, unlike {mirror!r}.")
@@ -115,17 +125,3 @@ def _move(aside: Path, name: str, place: Path, archive: Path) -> None:
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(folders[0], place)
-
-
-def _check_can_unpack() -> None:
-    if not hasattr(tarfile, "data_filter"):
-        raise ValueError(
-            f"Python {platform.python_version()} cannot keep an archive from writing outside its "
-            "folder: use Python 3.11.4, 3.12 or newer."
-        )
-
-
-def _nothing_to_get(name: str, entry: Entry, root: Path) -> str:
-    if entry.embedded:
-        return f"{name} is a part of holdfast, and needs no download: open it by its name."
-    return f"{name} has to be got by hand: {entry.by_hand}. Put it at {root / entry.place}."

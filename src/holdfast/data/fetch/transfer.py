@@ -61,10 +61,8 @@ class Transfer:
 
     def _hand_over(self, place: Path) -> None:
         """As a second name: the part stays until pooch has found its sum right."""
-        for other in place.parent.glob("tmp*"):
-            if other.is_file() and other.samefile(
-                self.part
-            ):  # from a process that was killed meanwhile
+        for other in place.parent.glob("tmp*"):  # from processes that were killed meanwhile
+            if other.is_file() and other.samefile(self.part):
                 other.unlink()
         place.unlink(missing_ok=True)
         try:

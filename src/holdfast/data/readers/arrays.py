@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 from torch import Tensor
@@ -23,7 +23,6 @@ from torch import Tensor
 from holdfast.data.images import Array, Images, Lazy, as_tensor, check_labels, check_range
 from holdfast.util.words import listed
 
-NPZ = "an .npz file with the arrays 'images' and 'labels'"
 SHAPES = "(images, height, width, channels) or (images, channels, height, width)"
 CHANNELS = (1, 3)
 
@@ -34,7 +33,7 @@ class Header:
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
-    fortran: bool
+    order: Literal["C", "F"]
     offset: int | None
     """Where its values begin in the file; nowhere, if they are compressed."""
 
@@ -110,30 +109,27 @@ def read_header(path: Path, member: str | None = None) -> Header:
             with open(path, "rb") as file:
                 return _parse(file, path, path.stat().st_size)
         with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
-            info = _find(archive, path, member)
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            if member not in names:
+                raise ValueError(
+                    f"{path} has no array {member!r}; it has {listed(names) or 'nothing'}."
+                )
+            info = archive.infolist()[names.index(member)]
             with archive.open(info) as values:
                 header = _parse(values, path, info.file_size)
             if info.compress_type != zipfile.ZIP_STORED or header.offset is None:
                 return replace(header, offset=None)
             return replace(header, offset=_data_begin(file, info) + header.offset)
     except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
-        raise ValueError(
-            f"{path} is not {_kind(member)}, or is cut short or damaged: {error}"
-        ) from None
+        kind = "an .npz file with the arrays 'images' and 'labels'" if member else "a .npy file"
+        raise ValueError(f"{path} is not {kind}, or is cut short or damaged: {error}") from None
 
 
 def read_array(path: Path, member: str | None = None) -> Array:
     """The array, mapped where it can be."""
     header = read_header(path, member)
     if header.offset is not None:
-        return np.memmap(
-            path,
-            header.dtype,
-            "r",
-            header.offset,
-            header.shape,
-            "F" if header.fortran else "C",
-        )
+        return np.memmap(path, header.dtype, "r", header.offset, header.shape, header.order)
     try:
         with np.load(path, allow_pickle=False) as archive:
             values: Array = archive[str(member)]
@@ -151,10 +147,6 @@ def has_array(path: Path, member: str) -> bool:
 def check_there(path: Path) -> None:
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-
-
-def _kind(member: str | None) -> str:
-    return "a .npy file" if member is None else NPZ
 
 
 def _parse(stream: IO[bytes], path: Path, size: int) -> Header:
@@ -178,14 +170,7 @@ def _parse(stream: IO[bytes], path: Path, size: int) -> Header:
             f"{path} is cut short: {size} bytes, but {dtype} of shape {shape} takes {expected}. "
             "Get or make it again."
         )
-    return Header(dtype, tuple(shape), fortran, offset)
-
-
-def _find(archive: zipfile.ZipFile, path: Path, member: str) -> zipfile.ZipInfo:
-    names = [name.removesuffix(".npy") for name in archive.namelist()]
-    if member not in names:
-        raise ValueError(f"{path} has no array {member!r}; it has {listed(names) or 'nothing'}.")
-    return archive.infolist()[names.index(member)]
+    return Header(dtype, tuple(shape), "F" if fortran else "C", offset)
 
 
 def _data_begin(file: IO[bytes], info: zipfile.ZipInfo) -> int:

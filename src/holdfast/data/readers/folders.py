@@ -47,10 +47,10 @@ class FolderImages(Images):
         number = {name: label for label, name in enumerate(classes)}
         self.labels = np.array([number[file.partition("/")[0]] for file in files], np.int64)
 
-    def elsewhere(self, root: Path, *, crop: bool) -> FolderImages:
+    def elsewhere(self, root: Path) -> FolderImages:
         """Images of the same names below another folder; names and labels are held once."""
         other = copy.copy(self)
-        other.root, other.crop = root, crop
+        other.root = root
         return other
 
     def at_severity(self, severity: int) -> Images:
@@ -59,15 +59,18 @@ class FolderImages(Images):
         root = self.root.parent / str(severity)
         if not root.is_dir():
             raise FileNotFoundError(f"There is no folder {root}.")
-        return self.elsewhere(root, crop=False)
+        return self.elsewhere(root)
 
     def check_there(self) -> None:
-        for index in range(len(self)):
-            if not os.path.isfile(os.path.join(self.root, self.file_name(index))):
-                raise FileNotFoundError(f"There is no image {self.root / self.file_name(index)}.")
+        for file in self.file_names():
+            if not os.path.isfile(os.path.join(self.root, file)):
+                raise FileNotFoundError(f"There is no image {self.root / file}.")
 
     def file_name(self, index: int) -> str:
         return os.fsdecode(bytes(self.files[index]))
+
+    def file_names(self) -> list[str]:
+        return [self.file_name(index) for index in range(len(self))]
 
     def raw(self, indices: Sequence[int]) -> Tensor:
         return torch.stack([as_tensor(self._pixels(index)) for index in indices])
@@ -171,11 +174,11 @@ def read_folder(
     root: Path,
     *,
     classes: Sequence[str] | None = None,
-    images: Path | None = None,
+    images: str | Path | None = None,
     size: int | None = 224,
     crop: bool = True,
 ) -> FolderImages:
     """The images below `root`, or those of them that the list `images` names."""
     classes = list_classes(root) if classes is None else classes
-    files = list_files(root, classes) if images is None else read_list(images, classes)
+    files = list_files(root, classes) if images is None else read_list(Path(images), classes)
     return FolderImages(root, classes, files, size=size, crop=crop)

@@ -15,8 +15,8 @@ import numpy as np
 from holdfast.data.corrupt.tables import CORRUPTIONS
 from holdfast.data.corrupt.tables import SEVERITIES as SEVERITIES
 from holdfast.data.images import Images, Lazy, check_labels
-from holdfast.data.readers.arrays import ArrayImages, Header, check_images, read_array, read_header
-from holdfast.data.readers.folders import ENDINGS, FolderImages, list_classes, list_files, read_list
+from holdfast.data.readers.arrays import ArrayImages, check_images, read_array, read_header
+from holdfast.data.readers.folders import ENDINGS, FolderImages, list_files, read_folder
 from holdfast.util.whole import whole
 from holdfast.util.words import listed
 
@@ -43,7 +43,6 @@ def read_arrays(
     image_shape: tuple[int, ...] | None = None,
 ) -> dict[str, Images]:
     """One severity of a set in CIFAR-C's layout, and its `original.npy` if it has one."""
-    severity = check_severity(severity)
     path = folder / "labels.npy"
     labels = check_labels(np.asarray(read_array(path)), path, classes)
     count = len(labels) // len(SEVERITIES)
@@ -58,9 +57,17 @@ def read_arrays(
     for name in names:
         path = folder / f"{name}.npy"
         header = read_header(path)
-        rows = count if name == CLEAN else len(labels)
         image_shape = header.shape[1:] if image_shape is None else image_shape
-        _check_array(path, header, (rows, *image_shape))
+        expected = (count if name == CLEAN else len(labels), *image_shape)
+        if header.dtype != np.uint8 or header.shape != expected:
+            raise ValueError(
+                f"{path} is {header.dtype} of shape {header.shape}; expected uint8 of shape "
+                f"{expected}, one image for each label in labels.npy."
+            )
+        if not check_images(path, header):
+            raise ValueError(
+                f"{path}: expected channels last, as in CIFAR-C; found {header.shape}."
+            )
         domains[name] = ArrayImages(
             Lazy(partial(read_array, path)),
             labels[:count],
@@ -70,52 +77,35 @@ def read_arrays(
     return domains
 
 
-def _check_array(path: Path, header: Header, expected: tuple[int, ...]) -> None:
-    if header.dtype != np.uint8 or header.shape != expected:
-        raise ValueError(
-            f"{path} is {header.dtype} of shape {header.shape}; expected uint8 of shape "
-            f"{expected}, one image for each label in labels.npy."
-        )
-    if not check_images(path, header):
-        raise ValueError(f"{path}: expected channels last, as in CIFAR-C; found {header.shape}.")
-
-
 def read_folders(
     folder: Path,
     corruptions: Sequence[str],
     severity: int,
     *,
     classes: Sequence[str] | None = None,
-    images: Path | None = None,
+    images: str | Path | None = None,
     size: int | None = 224,
-) -> dict[str, Images]:
+) -> dict[str, FolderImages]:
     """One severity of a set in ImageNet-C's layout; `images` names some of them."""
-    severity = check_severity(severity)
     homes = {name: find_corruption(folder, name) or folder / name for name in corruptions}
     roots = {name: home / str(severity) for name, home in homes.items()}
     missing = [str(root.relative_to(folder)) for root in roots.values() if not root.is_dir()]
     _check_none_missing(folder, missing)
     first = next(iter(roots.values()))
-    classes = list_classes(first) if classes is None else classes
-    files = list_files(first, classes) if images is None else read_list(images, classes)
-    like = FolderImages(first, classes, files, size=size)
-    domains = {name: like.elsewhere(root, crop=False) for name, root in roots.items()}
-    for domain in domains.values():
-        if images is None:
-            _check_same_files(domain.root, classes, files)
-        else:
-            domain.check_there()
-    return dict(domains)
-
-
-def _check_same_files(root: Path, classes: Sequence[str], files: list[str]) -> None:
-    names = list_files(root, classes)
-    if names != files:
-        differing = sorted(set(names) ^ set(files))
-        raise ValueError(
-            f"{root} holds {len(names)} images, other domains {len(files)}; expected the same ones "
-            f"in each. They differ in {listed(differing, 3)}."
-        )
+    like = read_folder(first, classes=classes, images=images, size=size, crop=False)
+    files = like.file_names()
+    for root in roots.values():
+        if images is not None:
+            like.elsewhere(root).check_there()
+            continue
+        names = list_files(root, like.names)
+        if names != files:
+            differing = sorted(set(names) ^ set(files))
+            raise ValueError(
+                f"{root} holds {len(names)} images, other domains {len(files)}; expected the same "
+                f"ones in each. They differ in {listed(differing, 3)}."
+            )
+    return {name: like.elsewhere(root) for name, root in roots.items()}
 
 
 def jpeg_name(file: str) -> str:

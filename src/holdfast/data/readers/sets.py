@@ -1,4 +1,4 @@
-"""Corruption benchmarks by name or by path: `open_data("cifar100-c", root)`.
+"""Sets by name or by path: `open_data("cifar100-c", root)`, and clean ones, `open_clean`.
 
 A corrupted set on disk is read as it is; a clean set is corrupted as it is read.
 """
@@ -11,21 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.corrupt.corrupted import Corrupted, Layer, Recipe, find_table
-from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table, check_corruption
 from holdfast.data.fetch.catalogue import find_root
+from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
-from holdfast.data.pools import Pool, domain_name
+from holdfast.data.pools import Corrupted, Layer, Pool, Recipe, domain_name, find_table
 from holdfast.data.readers import cifar
-from holdfast.data.readers.clean import (
-    IMAGENET_FOLDERS,
-    check_imagenet,
-    find_folder,
-    open_clean,
-    read_classes,
-    refuse_lists,
-)
-from holdfast.data.readers.folders import FolderImages
+from holdfast.data.readers.arrays import read_npz
+from holdfast.data.readers.folders import FolderImages, read_folder, read_lines
 from holdfast.data.readers.layouts import (
     CLEAN,
     SEVERITIES,
@@ -43,6 +36,13 @@ FOLDERS = {
     "cifar10-c": ("CIFAR-10-C",),
     "cifar100-c": ("CIFAR-100-C",),
     "imagenet-c": ("ImageNet-C", "imagenet-c"),
+}
+NAMES = ("cifar10", "cifar100", "imagenet", "glyphs")
+SPLITS = ("train", "test")
+IMAGENET_CLASSES = 1000
+IMAGENET_FOLDERS = {
+    "test": ("imagenet/val", "ImageNet/val", "ILSVRC2012/val", "val"),
+    "train": ("imagenet/train", "ImageNet/train", "ILSVRC2012/train", "train"),
 }
 
 
@@ -120,24 +120,25 @@ def open_data(
             raise ValueError(f"{name} is a clean set itself: clean= is for corrupted ones.")
         given = "glyphs" if what == "glyphs-c" else what
         original = open_clean(given, root, images=images, classes=classes, size=size)
-        textures = None if frost is None else Path(frost)
-        recipe = Recipe(table or find_table(original), seed, textures)
+        recipe = Recipe(table or find_table(original), seed, frost)
         domains: dict[str, Images] = {
             corruption: Corrupted(original, [(corruption, severity)], recipe)
             for corruption in corruptions
         }
         domains[CLEAN] = original
     elif is_arrays(place) or name.removesuffix("-c") in cifar.CLEAN:
-        refuse_lists(name, images, classes)
+        _refuse_lists(name, images, classes)
         domains = _open_arrays(name, place, corruptions, severity, clean)
     else:
-        files = None if images is None else Path(images)
-        names = read_classes(classes)
-        domains = read_folders(place, corruptions, severity, classes=names, images=files, size=size)
+        names = _read_classes(classes)
+        folders = read_folders(
+            place, corruptions, severity, classes=names, images=images, size=size
+        )
+        domains, like = dict(folders), next(iter(folders.values()))
         if name == "imagenet-c":
-            check_imagenet(next(iter(domains.values())).classes, classes or place)
+            _check_imagenet(like.classes, classes or place)
         if clean is not False:
-            domains[CLEAN] = _find_original(name, place, domains, clean)
+            domains[CLEAN] = _find_original(name, place, like, clean)
     if clean is False:
         domains.pop(CLEAN, None)
     count = next(iter(domains.values())).classes
@@ -148,11 +149,7 @@ def check_corruptions(names: Sequence[str]) -> None:
     if isinstance(names, str) or not names or len(set(names)) != len(names):
         raise ValueError(f"corruptions are different names, at least one, not {names!r}.")
     for name in names:
-        if name not in CORRUPTIONS:
-            raise ValueError(
-                f"There is no corruption {name!r}.{nearest(name, CORRUPTIONS)} There are "
-                f"{listed(CORRUPTIONS, 15)}."
-            )
+        check_corruption(name)
 
 
 def _find_corrupted(what: str | Path, root: str | Path | None) -> Path | None:
@@ -160,7 +157,7 @@ def _find_corrupted(what: str | Path, root: str | Path | None) -> Path | None:
     if what in FOLDERS:
         name = str(what)
         try:
-            return find_folder(find_root(root), FOLDERS[name])
+            return _find_folder(find_root(root), FOLDERS[name])
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"{error} Get it with: holdfast data get {name}. Or open "
@@ -205,24 +202,19 @@ def _open_arrays(
 
 
 def _find_original(
-    name: str,
-    place: Path,
-    domains: dict[str, Images],
-    clean: bool | str | Path,
-) -> Images:
+    name: str, place: Path, like: FolderImages, clean: bool | str | Path
+) -> FolderImages:
     """The same images, before their corruption."""
     if not isinstance(clean, bool):
         folder = Path(clean)
     elif name == "imagenet-c":
         try:
-            folder = find_folder(place.parent, IMAGENET_FOLDERS["test"])
+            folder = _find_folder(place.parent, IMAGENET_FOLDERS["test"])
         except FileNotFoundError as error:
             raise _no_clean(str(error)) from None
     else:
         raise _no_clean(f"{place} has no clean images.")
-    like = next(iter(domains.values()))
-    assert isinstance(like, FolderImages)
-    files = [original_name(like.file_name(index)) for index in range(len(like))]
+    files = [original_name(file) for file in like.file_names()]
     original = FolderImages(folder, like.names, files, size=like.size)
     original.check_there()
     return original
@@ -230,3 +222,80 @@ def _find_original(
 
 def _no_clean(why: str) -> FileNotFoundError:
     return FileNotFoundError(f"{why} Or name the clean set, clean=…, or leave it out, clean=False.")
+
+
+def open_clean(
+    what: str | Path,
+    root: str | Path | None = None,
+    *,
+    split: str = "test",
+    images: str | Path | None = None,
+    classes: str | Path | None = None,
+    size: int | None = 224,
+) -> Images:
+    """`cifar10`, `cifar100` or `imagenet` below `root`, an .npz file, or a folder of classes; or
+    `glyphs`, which is drawn and needs no file.
+
+    `images` is a file that names some of a folder's images, one class/file a line; `classes` one
+    that names the classes in order, one a line. `size` is the side that images of a folder are
+    cropped to; None leaves them as they are.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"split is {' or '.join(SPLITS)}, not {split!r}.")
+    name, place = str(what), Path(what)
+    known = what in cifar.CLEAN or what == "glyphs"
+    if what == "imagenet":
+        place = _find_folder(find_root(root), IMAGENET_FOLDERS[split])
+    if place.is_dir() and not known:
+        names = _read_classes(classes)
+        folder = read_folder(place, classes=names, images=images, size=size)
+        if what == "imagenet":
+            _check_imagenet(folder.classes, classes or place)
+        return folder
+    if known or place.suffix == ".npz":
+        _refuse_lists(name, images, classes)
+    if what in cifar.CLEAN:
+        return cifar.read_clean(name, find_root(root), split)
+    if what == "glyphs":
+        return Glyphs(split)
+    if place.suffix == ".npz":
+        return read_npz(place)
+    raise ValueError(
+        f"There is no set, folder or .npz file {what}.{nearest(str(what), NAMES)} Names are "
+        f"{listed(NAMES)}."
+    )
+
+
+def _find_folder(root: Path, names: Sequence[str]) -> Path:
+    """The first of these folders that is there; or the root, if that is what it is called."""
+    for name in names:
+        if (root / name).is_dir():
+            return root / name
+        if root.is_dir() and root.resolve().parts[-len(Path(name).parts) :] == Path(name).parts:
+            return root
+    raise FileNotFoundError(f"{root} has no folder {' or '.join(names)}.")
+
+
+def _check_imagenet(classes: int, where: str | Path) -> None:
+    """Labels are places in the sorted list of all classes: one folder less would shift them."""
+    if classes != IMAGENET_CLASSES:
+        raise ValueError(
+            f"{where} has {classes} classes; expected ImageNet's {IMAGENET_CLASSES}. Name them "
+            "all, one a line, in a file classes=…, or open the folder by its path to have labels "
+            "of its own."
+        )
+
+
+def _read_classes(path: str | Path | None) -> list[str] | None:
+    """Names of classes in the order of their labels, one a line."""
+    if path is None:
+        return None
+    names = read_lines(Path(path), "class")
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{path} names a class twice, or none; expected one class a line.")
+    return names
+
+
+def _refuse_lists(what: str, images: object, classes: object) -> None:
+    if images is not None or classes is not None:
+        raise ValueError(f"images= and classes= are for sets in folders; {what} has no file names.")

@@ -5,25 +5,18 @@ for batch in flow:
     logits = adapter(batch.images)
 """
 
-from holdfast.data.streams.flow import Batch, Flow
-from holdfast.data.streams.kinds import Continual, Endless, Gradual, Mixed, Noisy, Paced, Single
-from holdfast.data.streams.label_kinds import Correlated, LabelShift, Recurring
-from holdfast.data.streams.spec import Stream, kinds, parse
-
-__all__ = [
-    "Batch",
-    "Continual",
-    "Correlated",
-    "Endless",
-    "Flow",
-    "Gradual",
-    "LabelShift",
-    "Mixed",
-    "Noisy",
-    "Paced",
-    "Recurring",
-    "Single",
-    "Stream",
-    "kinds",
-    "parse",
-]
+from holdfast.data.streams.flow import Batch as Batch
+from holdfast.data.streams.flow import Flow as Flow
+from holdfast.data.streams.kinds import Continual as Continual
+from holdfast.data.streams.kinds import Correlated as Correlated
+from holdfast.data.streams.kinds import Endless as Endless
+from holdfast.data.streams.kinds import Gradual as Gradual
+from holdfast.data.streams.kinds import LabelShift as LabelShift
+from holdfast.data.streams.kinds import Mixed as Mixed
+from holdfast.data.streams.kinds import Noisy as Noisy
+from holdfast.data.streams.kinds import Paced as Paced
+from holdfast.data.streams.kinds import Recurring as Recurring
+from holdfast.data.streams.kinds import Single as Single
+from holdfast.data.streams.spec import Stream as Stream
+from holdfast.data.streams.spec import kinds as kinds
+from holdfast.data.streams.spec import parse as parse

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from holdfast.data.pools import Indices
 from holdfast.data.streams.samplers import Sampler
-from holdfast.data.streams.view import LazyLabels, Origin, View
+from holdfast.data.streams.view import Origin, View
 from holdfast.util.settings import Settled
 
 
@@ -72,68 +73,43 @@ class Plan(NamedTuple):
         return sum(len(positions) for _, positions in self.pieces)
 
 
-class _Reader(Dataset[Batch]):
-    """From a plan to its batch, here or in a worker."""
-
-    def __init__(self, view: View, stretches: Sequence[Stretch]):
-        self.view = view
-        self.stretches = stretches
-
-    def __getitem__(self, plan: Plan) -> Batch:
-        stretches = [self.stretches[number] for number, _ in plan.pieces]
-        pieces = [
-            self.view.fetch(stretch.origins, positions)
-            for stretch, (_, positions) in zip(stretches, plan.pieces, strict=True)
-        ]
-        labels = torch.cat([piece[1] for piece in pieces])
-        return Batch(
-            images=torch.cat([piece[0] for piece in pieces]),
-            labels=labels,
-            domains=tuple(
-                stretch.origins[which].domain
-                for stretch, piece in zip(stretches, pieces, strict=True)
-                for which in piece[2].tolist()
-            ),
-            scored=labels >= 0,
-            index=plan.number,
-            visit=stretches[0].visit,
-        )
-
-
-class Flow:
+@dataclass(frozen=True, repr=False, eq=False)
+class Flow(Dataset[Batch]):
     """A stream over a data set. What an adapter is given tells it nothing but images:
 
     for batch in flow: logits = adapter(batch.images)
     """
 
-    def __init__(
-        self,
-        stream: Settled,
-        view: View,
-        stretches: Sequence[Stretch],
-        *,
-        batch: int,
-        seed: int,
-        rate: float = 0,
-        runs_on: bool = False,
-        notices: Iterable[str] = (),
-    ):
-        """rate: images a second, 0: it waits. runs_on: whether a batch goes on from one stretch
-        into the next. notices: what to know of the stream before it is shown."""
-        self.stream, self.seed, self.notices = stream, seed, tuple(notices)
-        self._view, self._stretches = view, stretches
-        self._batch, self._rate, self._runs_on = batch, rate, runs_on
-        self._reader = _Reader(view, stretches)
+    stream: Settled
+    view: View
+    stretches: Sequence[Stretch]
+    batch: int
+    seed: int
+    rate: float
+    """Images a second; 0: it waits."""
+    runs_on: bool
+    """Whether a batch goes on from one stretch into the next."""
+    notices: tuple[str, ...]
+    """What to know of the stream before it is shown."""
 
     def __repr__(self) -> str:
         return f"<Flow {self.stream}, seed {self.seed}: {self.size}>"
 
     def __len__(self) -> int:
         """The number of batches."""
-        return sum(count_batches(self._size(run), self._batch) for run in self._runs())
+        return sum(count_batches(self._size(run), self.batch) for run in self._runs())
 
     def __iter__(self) -> Iterator[Batch]:
         return self.batches()
+
+    def __getitem__(self, plan: Plan) -> Batch:
+        """From a plan to its batch, here or in a worker."""
+        pieces = [(self.stretches[number], positions) for number, positions in plan.pieces]
+        fetched = [self.view.fetch(stretch.origins, positions) for stretch, positions in pieces]
+        images, labels, domains = zip(*fetched, strict=True)
+        every = torch.cat(labels)
+        names = tuple(chain.from_iterable(domains))
+        return Batch(torch.cat(images), every, names, every >= 0, plan.number, pieces[0][0].visit)
 
     @property
     def samples(self) -> int:
@@ -148,27 +124,27 @@ class Flow:
 
     def _runs(self) -> Iterator[range]:
         """Numbers of stretches that are cut into batches together."""
-        count = len(self._stretches)
-        step = count if self._runs_on else 1
+        count = len(self.stretches)
+        step = count if self.runs_on else 1
         return (range(first, first + step) for first in range(0, count, step))
 
     def _size(self, run: range) -> int:
-        return sum(self._stretches[number].size for number in run)
+        return sum(self.stretches[number].size for number in run)
 
     def plans(self, start: int = 0) -> Iterator[Plan]:
         """From batch `start` on; nothing is drawn for a stretch that lies before it."""
         before = 0
         for run in self._runs():
             yield from self._cut(run, before, max(0, start - before))
-            before += count_batches(self._size(run), self._batch)
+            before += count_batches(self._size(run), self.batch)
 
     def _cut(self, run: range, before: int, number: int) -> Iterator[Plan]:
         """Those of one run from its batch `number` on."""
-        batch, total = self._batch, self._size(run)
+        batch, total = self.batch, self._size(run)
         count, place = count_batches(total, batch), 0
         pieces: list[tuple[int, Indices]] = []
         for stretch in run:
-            size = self._stretches[stretch].size
+            size = self.stretches[stretch].size
             at = max(0, number * batch - place)
             if number < count and at < size:
                 order = self._draw(stretch)
@@ -183,9 +159,9 @@ class Flow:
             place += size
 
     def _draw(self, number: int) -> Indices:
-        stretch = self._stretches[number]
+        stretch = self.stretches[number]
         rng = np.random.default_rng([self.seed, number])
-        return stretch.sampler(rng, LazyLabels(self._view, stretch.origins))[: stretch.size]
+        return stretch.sampler(rng, self.view.labels(stretch.origins))[: stretch.size]
 
     def batches(
         self, start: int = 0, *, workers: int = 0, clock: Callable[[], float] = time.perf_counter
@@ -196,20 +172,18 @@ class Flow:
         """
         if start < 0:
             raise ValueError(f"start is the number of a batch, from 0 on, not {start}.")
-        read: Iterator[Batch] = (self._reader[plan] for plan in self.plans(start))
+        read: Iterator[Batch] = (self[plan] for plan in self.plans(start))
         if workers:
             read = iter(
                 DataLoader(
-                    self._reader,
+                    self,
                     batch_size=None,
                     sampler=self.plans(start),
                     num_workers=workers,
-                    collate_fn=_as_it_is,
-                    # Else it would draw from torch's own.
-                    generator=torch.Generator(),
+                    generator=torch.Generator(),  # else it would draw from torch's own
                 )
             )
-        return paced(read, self._rate, clock) if self._rate else read
+        return paced(read, self.rate, clock) if self.rate else read
 
 
 def paced(batches: Iterator[Batch], rate: float, clock: Callable[[], float]) -> Iterator[Batch]:
@@ -235,7 +209,3 @@ def count_batches(size: int, batch: int) -> int:
     image has no batch statistics."""
     full, tail = divmod(size, batch)
     return full + (tail > 1 or (tail == 1 and full == 0))
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

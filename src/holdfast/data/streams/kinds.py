@@ -1,12 +1,9 @@
-"""The kinds of drift: in which order a stream shows which domains, and how samples are drawn.
-
-Those whose labels come in runs are in `label_kinds`.
-"""
+"""The kinds of drift: in which order a stream shows which domains, and how samples are drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -16,78 +13,33 @@ from holdfast.data.pools import Indices, Pool, Uniform
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams import samplers
 from holdfast.data.streams.flow import Lazily, Stretch, count_batches
-from holdfast.data.streams.orders import ordered
 from holdfast.data.streams.samplers import Sampler
-from holdfast.data.streams.spec import Stream, limit_setting, register
+from holdfast.data.streams.spec import ORDER_MEANING, Stream, limit_setting
 from holdfast.data.streams.view import Origin, View
 from holdfast.util.settings import setting
 
-ORDER_MEANING = "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
-
 
 @dataclass(frozen=True)
-class Ordered(Stream):
-    """Domain after domain."""
-
-    order: str = setting(
-        "paper",
-        ORDER_MEANING,
-        source="paper: debias; rotta: RoTTA; cotta0 to cotta9: CoTTA",
-    )
-    order_seed: int = setting(
-        0, "which random order", at_least=0, source="debias, which has three random orders"
-    )
-    clean: bool = setting(
-        False, "whether clean images come last", source="debias; other papers show none"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.domains()  # an order that is not there is an error at once
-
-    def domains(self) -> tuple[str, ...]:
-        return ordered(self.order, self.order_seed) + ((CLEAN,) if self.clean else ())
-
-    def draws(self) -> Sampler:
-        return samplers.shuffle
-
-    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        origins = [Origin(domain) for domain in self.domains()]
-        return [Stretch((origin,), view.size(origin), self.draws()) for origin in origins]
-
-    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
-        if self.order != "random" and self.order_seed:
-            yield f"{self.name}: order_seed has no effect on order={self.order}, only on random."
-
-
-@register("continual")
-@dataclass(frozen=True)
-class Continual(Ordered):
+class Continual(Stream, name="continual", after="CoTTA, debias"):
     """Each corruption once, shuffled within, and clean images last."""
-
-    after: ClassVar[str] = "CoTTA, debias"
 
     clean: bool = setting(
         True, "whether clean images come last", source="debias; other papers show none"
     )
 
 
-@register("single")
 @dataclass(frozen=True)
-class Single(Continual):
+class Single(Continual, name="single", after="SAR"):
     """As continual, one image at a time.
 
     One image has no batch statistics: adapt(…, window=W) has a method see the latest W of them.
     """
 
-    after: ClassVar[str] = "SAR"
-
     batch: int = setting(1, "images in a batch", at_least=1, at_most=1, source="SAR")
 
 
-@register("paced")
 @dataclass(frozen=True)
-class Paced(Continual):
+class Paced(Continual, name="paced", after="Alfarra et al."):
     """As continual, at a speed that waits for no method.
 
     A method is busy from taking a batch until it asks for the next one. On CUDA the caller has to
@@ -95,20 +47,16 @@ class Paced(Continual):
     batch on that a resumed stream starts with, the method is not busy.
     """
 
-    after: ClassVar[str] = "Alfarra et al."
-
     rate: float = setting(
         100, "images a second", at_least=1e-3, source="holdfast; the idea: Alfarra et al."
     )
 
 
-@register("gradual")
 @dataclass(frozen=True)
-class Gradual(Ordered):
+class Gradual(Stream, name="gradual", after="CoTTA, RMT"):
     """Each corruption at severities 1-2-3-4-5-4-3-2-1."""
 
     own_severities: ClassVar[bool] = True
-    after: ClassVar[str] = "CoTTA, RMT"
 
     limit: int = limit_setting(
         "most images of each corruption at each severity, evenly picked; 0: all"
@@ -119,28 +67,21 @@ class Gradual(Ordered):
         source="rising: RMT's code; falling: CoTTA",
     )
 
-    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        stretches = []
+    def origins(self, view: View) -> Sequence[tuple[Origin, ...]]:
+        origins = []
         for number, domain in enumerate(self.domains()):
-            severities = [1, 2, 3, 4, 5, 4, 3, 2, 1]
-            if number == 0 and self.first == "falling":
-                severities = severities[4:]
-            origins = [Origin.at((domain, severity)) for severity in severities]
-            origins = [Origin(CLEAN)] if domain == CLEAN else origins
-            stretches += [Stretch((origin,), view.size(origin), self.draws()) for origin in origins]
-        return stretches
+            start = 4 if number == 0 and self.first == "falling" else 0
+            severities = [0] if domain == CLEAN else [1, 2, 3, 4, 5, 4, 3, 2, 1][start:]
+            origins += [(Origin.at((domain, severity)),) for severity in severities]
+        return origins
 
 
-@register("mixed")
 @dataclass(frozen=True)
-class Mixed(Ordered):
+class Mixed(Stream, name="mixed", after="SAR"):
     """All corruptions at once, pooled and shuffled."""
 
-    after: ClassVar[str] = "SAR"
-
-    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        origins = tuple(Origin(domain) for domain in self.domains())
-        return [Stretch(origins, sum(map(view.size, origins)), self.draws())]
+    def origins(self, view: View) -> Sequence[tuple[Origin, ...]]:
+        return [tuple(Origin(domain) for domain in self.domains())]
 
     def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
         yield from super().notices(view, stretches)
@@ -148,12 +89,9 @@ class Mixed(Ordered):
             yield f"{self.name}: one domain alone is not mixed with any: name more."
 
 
-@register("noisy")
 @dataclass(frozen=True)
-class Noisy(Ordered):
+class Noisy(Stream, name="noisy", after="SoTTA"):
     """As many intruders among the images, not scored."""
-
-    after: ClassVar[str] = "SoTTA"
 
     limit: int = limit_setting(
         "most images of each domain, evenly picked, and as many intruders; 0: all"
@@ -168,19 +106,16 @@ class Noisy(Ordered):
     def takes_intruders(self) -> bool:
         return self.kind != "uniform"
 
-    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
-        stretches = []
-        for domain in self.domains():
-            origin = Origin(domain)
-            size = view.size(origin)
-            pool = self._pool(view, origin, size)
-            intruders = Origin(f"{domain}/{self.kind}", intruder=pool, size=size)
-            stretches.append(Stretch((origin, intruders), 2 * size, self.draws()))
-        return stretches
+    def origins(self, view: View) -> Sequence[tuple[Origin, ...]]:
+        pairs = []
+        for origin in map(Origin, self.domains()):
+            pool, size = self._intruders(view, origin), view.size(origin)
+            pairs.append((origin, Origin(f"{origin.domain}/{self.kind}", (), pool, size)))
+        return pairs
 
-    def _pool(self, view: View, origin: Origin, size: int) -> Pool:
+    def _intruders(self, view: View, origin: Origin) -> Pool:
         if self.kind == "uniform":
-            return Uniform(size, view.pool(origin))
+            return Uniform(view.size(origin), view.pool(origin))
         given = view.intruders_of(origin.domain)
         if given is None and self.kind == "attack":
             raise ValueError(
@@ -197,9 +132,123 @@ class Noisy(Ordered):
         return given
 
 
-@register("endless")
 @dataclass(frozen=True)
-class Endless(Ordered):
+class Correlated(Stream, name="correlated", after="RoTTA, NOTE"):
+    """Labels come in runs, drawn by a Dirichlet law."""
+
+    order: str = setting("rotta", ORDER_MEANING, source="RoTTA")
+    gamma: float = setting(
+        0.1,
+        "concentration: the smaller, the longer the runs",
+        at_least=1e-6,
+        source="0.1 in RoTTA; in NOTE too, as β",
+    )
+    sampler: Literal["rotta", "note", "sort"] = setting(
+        "rotta",
+        "RoTTA's sampler, NOTE's (which drops a last batch that is not full), or by class",
+        source="rotta: RoTTA; note: NOTE; sort: RMT's code, at δ = 0",
+    )
+    slots: int = setting(
+        0,
+        "slots of RoTTA's sampler; 0: one a class, at most 100",
+        at_least=0,
+        source="one a class, at most 100, in RoTTA",
+    )
+
+    def draws(self) -> Sampler:
+        if self.sampler == "note":
+            return partial(samplers.note, beta=self.gamma)
+        if self.sampler == "sort":
+            return samplers.sort
+        return partial(samplers.rotta, gamma=self.gamma, slots=self.slots)
+
+    def size(self, view: View, origins: tuple[Origin, ...]) -> int:
+        size = super().size(view, origins)
+        if self.sampler != "note":
+            return size
+        if size < self.batch:
+            raise ValueError(
+                f"NOTE's sampler drops batches that are not full, and a domain has fewer than "
+                f"{self.batch} images: lower batch, or take sampler=rotta."
+            )
+        return size // self.batch * self.batch
+
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        unused = {"rotta": (), "note": ("slots",), "sort": ("gamma", "slots")}[self.sampler]
+        for name in (name for name in unused if name in self.given):
+            yield f"{self.name}: {name} has no effect on sampler={self.sampler}."
+        sizes = {stretch.origins: stretch.size for stretch in stretches}
+        lone = sum(count_batches(size, self.batch) == 1 for size in sizes.values())
+        if lone:
+            yield (
+                f"{self.name}: {lone} of {len(sizes)} domains are one batch each (batch="
+                f"{self.batch}), which holds all their labels at once, so that nothing is "
+                f"correlated there: lower batch{', or raise limit' if self.limit else ''}."
+            )
+
+
+@dataclass(frozen=True)
+class Recurring(Correlated, name="recurring", after="PeTTA"):
+    """The correlated stream again and again, drawn anew each time."""
+
+    limit: int = limit_setting("most images of each domain at each visit, evenly picked; 0: all")
+    visits: int = setting(20, "how often each domain comes", at_least=1, source="20 in PeTTA")
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        once = super().stretches(view, seed)
+        return [replace(stretch, visit=visit) for visit in range(self.visits) for stretch in once]
+
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        if self.visits == 1:
+            yield f"{self.name}: with visits=1 nothing comes again: raise visits."
+
+
+@dataclass(frozen=True)
+class LabelShift(Stream, name="labelshift", after="SAR"):
+    """Each class in turn is the likely one, drawn with replacement."""
+
+    redraws: ClassVar[bool] = True
+
+    limit: int = limit_setting(
+        "most images drawn of each domain; 0: as many as give every class its steps"
+    )
+    ratio: float = setting(
+        500_000,
+        "how much likelier than another class it is",
+        at_least=1,
+        source="1 to 500,000 in SAR, which takes that for infinity",
+    )
+    steps: int = setting(
+        100, "images for which a class is the likely one", at_least=1, source="100 in SAR"
+    )
+
+    def draws(self) -> Sampler:
+        return partial(samplers.shift_labels, ratio=self.ratio, steps=self.steps)
+
+    def size(self, view: View, origins: tuple[Origin, ...]) -> int:
+        size = self.steps * _count_classes(view, origins)
+        return min(size, self.limit or size)
+
+    def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
+        yield from super().notices(view, stretches)
+        for stretch in stretches:
+            turns, classes = -(-stretch.size // self.steps), _count_classes(view, stretch.origins)
+            if turns < classes:
+                yield (
+                    f"{self.name}: limit={self.limit} ends a domain after {turns} of {classes} "
+                    "classes have been the likely one: raise limit, or lower steps."
+                )
+                return
+
+
+def _count_classes(view: View, origins: tuple[Origin, ...]) -> int:
+    return len(np.unique(view.labels(origins)))
+
+
+@dataclass(frozen=True)
+class Endless(Stream, name="endless", after="CCC"):
     """One corruption fades into the next, for ever new pairs.
 
     Both severities move in steps of 0.25, one down and one up, and batches run across steps: a
@@ -210,7 +259,6 @@ class Endless(Ordered):
     runs_on: ClassVar[bool] = True
     redraws: ClassVar[bool] = True
     own_severities: ClassVar[bool] = True
-    after: ClassVar[str] = "CCC"
 
     limit: int = limit_setting(
         "images in all are at most this times the number of corruptions; 0: samples says it"

@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.random import Generator
 
 from holdfast.data.pools import Indices
 
-
-class Labels(Protocol):
-    """The labels of a stretch's samples: an array, or what becomes one when it is needed."""
-
-    def __len__(self) -> int: ...
-
-    def __array__(self, *args: Any, **named: Any) -> Any: ...
+Sampler = Callable[[Generator, Indices], Indices]
+"""From the labels of a stretch's samples to the positions that are shown, in order."""
 
 
-Sampler = Callable[[Generator, Labels], Indices]
-"""From labels to the positions that are shown, in order."""
-
-
-def shuffle(rng: Generator, labels: Labels) -> Indices:
+def shuffle(rng: Generator, labels: Indices) -> Indices:
     """Each sample once, in random order."""
     return rng.permutation(len(labels))
 
 
-def sort(rng: Generator, labels: Labels) -> Indices:
+def sort(rng: Generator, labels: Indices) -> Indices:
     """Class after class, shuffled within a class."""
     order = rng.permutation(len(labels))
-    return order[np.argsort(np.asarray(labels)[order], kind="stable")]
+    return order[np.argsort(labels[order], kind="stable")]
 
 
-def cycle(rng: Generator, labels: Labels, *, count: int) -> Indices:
+def cycle(rng: Generator, labels: Indices, *, count: int) -> Indices:
     """`count` samples: none comes a second time before all have come once."""
     whole, rest = divmod(count, len(labels))
     passes = [rng.permutation(len(labels)) for _ in range(whole)]
     return np.concatenate([*passes, rng.choice(len(labels), rest, replace=False)])
 
 
-def rotta(rng: Generator, labels: Labels, *, gamma: float, slots: int = 0) -> Indices:
+def rotta(rng: Generator, labels: Indices, *, gamma: float, slots: int = 0) -> Indices:
     """RoTTA's: each class spread over slots by Dirichlet(γ), its blocks permuted in a slot."""
     classes = _by_class(labels)
     slots = slots or min(len(classes), 100)
@@ -55,7 +45,7 @@ def rotta(rng: Generator, labels: Labels, *, gamma: float, slots: int = 0) -> In
     return np.concatenate(blocks)
 
 
-def note(rng: Generator, labels: Labels, *, beta: float, tries: int = 1000) -> Indices:
+def note(rng: Generator, labels: Indices, *, beta: float, tries: int = 1000) -> Indices:
     """NOTE's: as many chunks as classes, closed when full, drawn again until each has ten."""
     least = 10
     classes = _by_class(labels)
@@ -85,7 +75,7 @@ def note(rng: Generator, labels: Labels, *, beta: float, tries: int = 1000) -> I
     )
 
 
-def shift_labels(rng: Generator, labels: Labels, *, ratio: float, steps: int) -> Indices:
+def shift_labels(rng: Generator, labels: Indices, *, ratio: float, steps: int) -> Indices:
     """SAR's: each class in turn the likely one for some steps; images come with replacement."""
     classes = _by_class(labels)
     major = np.repeat(rng.permutation(len(classes)), steps)
@@ -99,9 +89,8 @@ def shift_labels(rng: Generator, labels: Labels, *, ratio: float, steps: int) ->
     return positions
 
 
-def _by_class(labels: Labels) -> list[Indices]:
+def _by_class(labels: Indices) -> list[Indices]:
     """The positions of each class that is there, in their order."""
-    values = np.asarray(labels)
-    order = np.argsort(values, kind="stable")
-    _, starts = np.unique(values[order], return_index=True)
+    order = np.argsort(labels, kind="stable")
+    _, starts = np.unique(labels[order], return_index=True)
     return np.split(order, starts[1:])

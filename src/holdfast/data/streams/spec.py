@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, cast
 
 from holdfast.data.pools import Data, Pool
+from holdfast.data.readers.layouts import CLEAN
+from holdfast.data.streams import samplers
 from holdfast.data.streams.flow import Flow, Stretch
-from holdfast.data.streams.view import View
+from holdfast.data.streams.papers import ordered
+from holdfast.data.streams.samplers import Sampler
+from holdfast.data.streams.view import Origin, View
 from holdfast.util.settings import Settled, SpecError, Value, read_settings, setting
 from holdfast.util.whole import whole
 from holdfast.util.words import listed, nearest
+
+_kinds: dict[str, type[Stream]] = {}
+ORDER_MEANING = "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
 
 
 def limit_setting(meaning: str) -> Any:
@@ -23,8 +29,9 @@ def limit_setting(meaning: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Stream(Settled, ABC):
-    """Base of all streams: a subclass names its settings and says how its samples are laid out."""
+class Stream(Settled):
+    """Base of all streams, domain after domain: a subclass names its settings, and says where its
+    samples come from and how they are drawn."""
 
     runs_on: ClassVar[bool] = False
     """Whether a batch goes on from one part into the next; otherwise each ends with a batch."""
@@ -33,8 +40,13 @@ class Stream(Settled, ABC):
     it is drawn from."""
     own_severities: ClassVar[bool] = False
     """Whether it asks for severities itself, whatever the one that the data were opened at."""
-    after: ClassVar[str] = ""
-    """Whose protocol it is: names in `papers.PAPERS`."""
+    after: ClassVar[str]
+
+    def __init_subclass__(cls, *, name: str, after: str) -> None:
+        """Make a kind of stream known under a name; `after` are those in `papers.PAPERS` whose
+        protocol it is."""
+        cls.name, cls.after = name, after
+        _kinds[name] = cls
 
     batch: int = setting(
         64, "images in a batch", at_least=1, source="64 in debias, RoTTA, PeTTA and CCC"
@@ -46,11 +58,23 @@ class Stream(Settled, ABC):
         at_least=0,
         source="Alfarra et al.",
     )
+    order: str = setting(
+        "paper",
+        ORDER_MEANING,
+        source="paper: debias; rotta: RoTTA; cotta0 to cotta9: CoTTA",
+    )
+    order_seed: int = setting(
+        0, "which random order", at_least=0, source="debias, which has three random orders"
+    )
+    clean: bool = setting(
+        False, "whether clean images come last", source="debias; other papers show none"
+    )
 
     def __post_init__(self) -> None:
         for field in self.settings():
             given = field.check(getattr(self, field.name))
             object.__setattr__(self, field.name, field.default if given is None else given)
+        self.domains()  # an order that is not there is an error at once
 
     @property
     def given(self) -> dict[str, Value]:
@@ -58,14 +82,30 @@ class Stream(Settled, ABC):
         values = {field: getattr(self, field.name) for field in self.settings()}
         return {field.name: value for field, value in values.items() if value != field.default}
 
-    @abstractmethod
+    def domains(self) -> tuple[str, ...]:
+        return ordered(self.order, self.order_seed) + ((CLEAN,) if self.clean else ())
+
     def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
         """The stream's parts, in order: each is drawn by itself."""
+        parts = self.origins(view)
+        return [Stretch(part, self.size(view, part), self.draws()) for part in parts]
+
+    def origins(self, view: View) -> Sequence[tuple[Origin, ...]]:
+        """Where the samples of each part come from."""
+        return [(Origin(domain),) for domain in self.domains()]
+
+    def size(self, view: View, origins: tuple[Origin, ...]) -> int:
+        """How many samples of a part are shown."""
+        return sum(map(view.size, origins))
+
+    def draws(self) -> Sampler:
+        return samplers.shuffle
 
     def notices(self, view: View, stretches: Sequence[Stretch]) -> Iterator[str]:
         """What to know before the stream is shown: where it is not what its name promises, or a
         setting has no effect."""
-        yield from ()
+        if self.order != "random" and self.order_seed:
+            yield f"{self.name}: order_seed has no effect on order={self.order}, only on random."
 
     @property
     def takes_intruders(self) -> bool:
@@ -95,27 +135,11 @@ class Stream(Settled, ABC):
             seed=seed,
             rate=self.rate,
             runs_on=self.runs_on,
-            notices=self.notices(view, stretches),
+            notices=tuple(self.notices(view, stretches)),
         )
         for notice in flow.notices:
             warnings.warn(notice, stacklevel=2)
         return flow
-
-
-_kinds: dict[str, type[Stream]] = {}
-
-S = TypeVar("S", bound=type[Stream])
-
-
-def register(name: str) -> Callable[[S], S]:
-    """Class decorator: make a kind of stream known under a name."""
-
-    def enter(kind: S) -> S:
-        kind.name = name
-        _kinds[name] = kind
-        return kind
-
-    return enter
 
 
 def kinds() -> dict[str, type[Stream]]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.corrupt.corrupted import Layer
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
-from holdfast.data.pools import Data, Graded, Indices, Pool, domain_name
-from holdfast.data.streams import orders
+from holdfast.data.pools import Data, Indices, Layer, Pool, domain_name
+from holdfast.data.streams.papers import ORDERS
 from holdfast.util.words import nearest
 
 
@@ -45,25 +43,21 @@ class View:
     def pool(self, origin: Origin) -> Pool:
         if origin.intruder is not None:
             return origin.intruder
+        at = getattr(self.data, "at", None)
+        if origin.layers and at is None:
+            raise ValueError(
+                f"{origin.domain} is a corruption at a severity of its own, and this data set "
+                "has one severity only: use holdfast.data.pools.Made(clean images)."
+            )
         try:
-            return self._find(origin)
+            pool: Pool = at(*origin.layers) if at and origin.layers else self.data[origin.domain]
         except KeyError as error:
             raise ValueError(
                 f"The stream shows {origin.domain}, and the data set does not have it "
                 f"({error.args[0]}).{self._hint(origin)} Name its own domains, as in "
                 "order='day,night', and clean=false without clean ones."
             ) from error
-
-    def _find(self, origin: Origin) -> Pool:
-        if not origin.layers:
-            pool: Pool = self.data[origin.domain]
-            return pool
-        if not isinstance(self.data, Graded):
-            raise ValueError(
-                f"{origin.domain} is a corruption at a severity of its own, and this data set "
-                "has one severity only: use holdfast.data.pools.Made(clean images)."
-            )
-        return self.data.at(*origin.layers)
+        return pool
 
     def intruders_of(self, domain: str) -> Pool | None:
         """Those that were given for a domain, if any were."""
@@ -84,7 +78,7 @@ class View:
             names = list(self.data)
         else:
             names = [domain.name for domain in getattr(self.data, "domains", ())]
-        known = (*(names or CORRUPTIONS), *orders.NAMES)
+        known = (*(names or CORRUPTIONS), *ORDERS, "random")
         asked = [name for name, _ in origin.layers] or [origin.domain]
         return next((nearest(name, known) for name in asked if name not in known), "")
 
@@ -96,39 +90,38 @@ class View:
 
     def labels(self, origins: tuple[Origin, ...]) -> Indices:
         """Of all samples of the origins, one after the other; −1 where there is none."""
-        return np.concatenate([self._labels(origin) for origin in origins])
+        return np.concatenate([self._labels(one, np.arange(self.size(one))) for one in origins])
 
-    def _labels(self, origin: Origin) -> Indices:
-        everything = np.arange(self.size(origin))
+    def _labels(self, origin: Origin, positions: Indices) -> Indices:
         if origin.intruder is not None:
-            return np.full(len(everything), -1)
-        return self._labels_at(origin, everything)
-
-    def _labels_at(self, origin: Origin, positions: Indices) -> Indices:
-        pool = self.pool(origin)
-        return np.asarray(pool.labels)[self._indices(origin, positions)].astype(np.int64)
+            return np.full(len(positions), -1)
+        labels = np.asarray(self.pool(origin).labels)
+        return labels[self._indices(origin, positions)].astype(np.int64)
 
     def _indices(self, origin: Origin, positions: Indices) -> Indices:
         """One out of every stretch of the set, so that one sorted by class keeps all its classes;
         but not the first, lest one whose classes come in turns lose most of them."""
         whole, size = len(self.pool(origin)), self.size(origin)
+        if whole == size:
+            return positions
         start, end = positions * whole // size, (positions + 1) * whole // size
         spread = positions * 0.6180339887498949 % 1  # the golden ratio spreads evenly
         return start + (spread * (end - start)).astype(np.int64)
 
-    def fetch(self, origins: tuple[Origin, ...], positions: Indices) -> tuple[Tensor, ...]:
-        """Images, labels, and which origin each came from."""
+    def fetch(
+        self, origins: tuple[Origin, ...], positions: Indices
+    ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+        """Images, labels, and the domain that each came from."""
         ends = np.cumsum([self.size(origin) for origin in origins])
         which = np.searchsorted(ends, positions, side="right")
-        labels = np.full(len(positions), -1)
+        labels = np.empty(len(positions), np.int64)
         images: Tensor | None = None
         for number in np.unique(which):
             origin = origins[number]
             at = np.flatnonzero(which == number)
             local = positions[at] - (ends[number - 1] if number else 0)
             some = self.pool(origin).images(self._indices(origin, local).tolist())
-            if origin.intruder is None:
-                labels[at] = self._labels_at(origin, local)
+            labels[at] = self._labels(origin, local)
             if images is None:
                 images = some.new_empty(len(positions), *some.shape[1:])
             if some.shape[1:] != images.shape[1:]:
@@ -139,18 +132,5 @@ class View:
             images[torch.from_numpy(at)] = some
         if images is None:
             raise ValueError("A batch needs at least one position.")
-        return images, torch.from_numpy(labels), torch.from_numpy(which)
-
-
-class LazyLabels:
-    """The labels of a stretch, which not every sampler asks for."""
-
-    def __init__(self, view: View, origins: tuple[Origin, ...]):
-        self.view = view
-        self.origins = origins
-
-    def __len__(self) -> int:
-        return sum(map(self.view.size, self.origins))
-
-    def __array__(self, *args: Any, **named: Any) -> Any:
-        return np.asarray(self.view.labels(self.origins), *args, **named)
+        domains = tuple(origins[number].domain for number in which)
+        return images, torch.from_numpy(labels), domains

@@ -14,7 +14,7 @@ import holdfast
 from holdfast import Debias
 from holdfast.cli.main import main
 from holdfast.explain.card import card
-from holdfast.recipes import own
+from holdfast.recipes import registry
 from holdfast.recipes.compose import brief, compose, parse
 from holdfast.recipes.registry import register
 
@@ -61,7 +61,7 @@ def test_a_file_that_changed_is_read_again(own_folder):
     (own_folder / "mine.py").write_text((HEAD + SURE).replace("setting(1.0", "setting(3.0"))
     after = compose("mine.py:Sure").host
     assert after.gain == 3.0 and compose(before).host.gain == 1.0
-    assert own.code_hash(type(after)) != own.code_hash(type(before))
+    assert registry.code_hash(type(after)) != registry.code_hash(type(before))
 
 
 def test_two_files_of_one_name_are_two_methods(own_folder):
