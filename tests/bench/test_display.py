@@ -10,8 +10,7 @@ from rich.console import Console
 from holdfast.bench.display import Board, clock, preview, preview_methods, preview_streams
 from holdfast.bench.many import perform_all
 from holdfast.bench.materials import Materials
-from holdfast.bench.names import apart, short
-from holdfast.bench.plan import Run
+from holdfast.bench.plan import Run, apart, short
 from holdfast.bench.run import perform
 from holdfast.cli.main import main
 from holdfast.data.streams import kinds

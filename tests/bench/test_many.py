@@ -14,7 +14,7 @@ from short_runs import BROKEN, long, plan, same_rows
 
 from holdfast.bench.display import Board, Roster
 from holdfast.bench.many import Outcome, Progress, perform_all
-from holdfast.bench.names import labels
+from holdfast.bench.plan import labels
 from holdfast.bench.store import RunFolder
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from holdfast.bench.metrics.memory import STATUS, PeakMemory
+from holdfast.bench.run import STATUS, PeakMemory
 
 
 class Knot:

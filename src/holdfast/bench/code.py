@@ -21,8 +21,7 @@ ASIDE = {
     *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
-    *(f"bench/{name}.py" for name in ("names", "on_ray", "sweep")),
-    "bench/metrics/memory.py",
+    *(f"bench/{name}.py" for name in ("on_ray", "sweep")),
 }
 
 

@@ -24,8 +24,7 @@ from rich.text import Text
 
 from holdfast.bench.many import Outcome
 from holdfast.bench.materials import Materials
-from holdfast.bench.names import apart, labels, short
-from holdfast.bench.plan import Run
+from holdfast.bench.plan import Run, apart, labels, short
 from holdfast.bench.run import Progress
 from holdfast.data.streams import Flow
 from holdfast.explain.fit import advise

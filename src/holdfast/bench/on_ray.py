@@ -21,6 +21,7 @@ from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS, Progress, ignore
 from holdfast.util.cpu import tune_cpu
+from holdfast.util.extras import require
 
 # How often a run's worker may die before the run counts as failed.
 RETRIES = 3
@@ -88,12 +89,8 @@ def perform_on_ray(
 def _cluster(address: str, cores: int | None) -> Iterator[Any]:
     """Ray, connected."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
-    try:
-        ray = import_module("ray")
-    except ImportError:
-        raise ValueError(
-            "Ray is not installed: pip install 'holdfast[ray]', or leave out --engine ray."
-        ) from None
+    require("ray", "--engine ray")
+    ray = import_module("ray")
     local = {**LOCAL, "num_cpus": cores} if address == "local" else {}
     for left in reversed(range(STARTS if local else 1)):
         try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import math
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,6 @@ import holdfast
 from holdfast.bench.manifest import describe
 from holdfast.bench.materials import Materials
 from holdfast.bench.metrics.analysis import Geometry
-from holdfast.bench.metrics.memory import PeakMemory
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED, Seen
 from holdfast.bench.metrics.tally import mean
@@ -34,6 +36,9 @@ SNAPSHOT_SECONDS = 60.0
 # Seconds between two times that rows are written for those who watch; a resumed run drops what is
 # later than its snapshot.
 ROWS_SECONDS = 5.0
+
+STATUS = Path("/proc/self/status")
+MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
@@ -223,3 +228,31 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class PeakMemory:
+    """The most memory in use since it was made, in MB: the device's on a GPU, the process's
+    otherwise. NaN where the system does not tell."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        elif STATUS.exists():
+            # What earlier work left behind is none of what comes next.
+            gc.collect()
+            with suppress(OSError, AttributeError):  # a C library other than glibc has none
+                ctypes.CDLL(None).malloc_trim(0)
+            # The high-water mark starts anew; where it may not, it is that of the process so far.
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")
+
+    def read(self) -> float:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / MEGABYTE
+        try:
+            text = STATUS.read_text()
+        except OSError:
+            return math.nan
+        _, found, rest = text.partition("VmHWM:")
+        return int(rest.split()[0]) * 1024 / MEGABYTE if found else math.nan

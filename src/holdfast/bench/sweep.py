@@ -11,9 +11,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_args
 
-from holdfast.bench.names import distinct
 from holdfast.bench.options import OPTIONS
-from holdfast.bench.plan import Run
+from holdfast.bench.plan import Run, distinct
 from holdfast.data.streams import parse as parse_stream
 from holdfast.recipes.base import HOST_SETTINGS, Learner
 from holdfast.recipes.compose import brief, compose, parse

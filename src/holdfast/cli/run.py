@@ -108,7 +108,7 @@ def show_blocks(blocks: Sequence[Block], markdown: Path | None = None) -> None:
 
 def conclude(outcomes: Sequence[Outcome], out: Path) -> None:
     """Say what failed, and where the runs are."""
-    from holdfast.bench.names import labels
+    from holdfast.bench.plan import labels
 
     names = labels([one.run for one in outcomes])
     failed = [(name, one) for name, one in zip(names, outcomes, strict=True) if one.error]

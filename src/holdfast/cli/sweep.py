@@ -56,7 +56,7 @@ class Sweep:
     def run(self) -> None:
         from holdfast.bench.display import announce, preview, preview_streams
         from holdfast.bench.materials import Materials
-        from holdfast.bench.names import labels
+        from holdfast.bench.plan import labels
         from holdfast.bench.sweep import expand
         from holdfast.results.tables import sweep_document
 

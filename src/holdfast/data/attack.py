@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from holdfast.data.pools import Data, Pool, PoolImages
 from holdfast.engine.network import logits_of, private_copy, without_autocast
-from holdfast.util.whole import whole
+from holdfast.util.settings import whole
 
 
 class Attacked:

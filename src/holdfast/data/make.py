@@ -33,7 +33,7 @@ from holdfast.data.pools import Recipe, find_table
 from holdfast.data.readers.layouts import CLEAN, SEVERITIES, check_severity, jpeg_name
 from holdfast.data.readers.sets import check_corruptions
 from holdfast.util.progress import progress
-from holdfast.util.whole import whole
+from holdfast.util.settings import whole
 
 Layout = Literal["arrays", "folders"]
 # Says how a copy was made; released sets have no such file.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.bench.names import short
+from holdfast.bench.plan import short
 from holdfast.paper.answer import Answer, Grid, GridRow
 from holdfast.paper.comparable import TOLERANCE
 from holdfast.paper.experiments import experiments

@@ -5,8 +5,8 @@ Whoever shows them needs nothing of the benchmark but the names below.
 
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED
-from holdfast.bench.names import short
 from holdfast.bench.options import FACTS
+from holdfast.bench.plan import short
 from holdfast.bench.sweep import CHOSEN
 from holdfast.data.readers.layouts import CLEAN
 

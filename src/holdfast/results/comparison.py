@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.names import distinct
 from holdfast.bench.options import DECIDES_IMAGES
+from holdfast.bench.plan import distinct
 from holdfast.bench.sweep import CHOSEN
 from holdfast.results.group import Group
 from holdfast.results.stored import IDLE, StoredRun

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from holdfast.bench.names import short
+from holdfast.bench.plan import short
 from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN, Point
 from holdfast.data.readers.layouts import CLEAN

@@ -19,7 +19,7 @@ from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.metrics.tally import Curve, Durations, Tally, mean, ratio
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.engine.last import Last, Watch
-from holdfast.util.whole import whole
+from holdfast.util.settings import whole
 
 
 @dataclass

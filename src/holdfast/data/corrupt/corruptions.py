@@ -16,7 +16,7 @@ from holdfast.data.corrupt.tables import TABLES
 from holdfast.data.corrupt.tables import Table as Table
 from holdfast.data.corrupt.weather import OWN
 from holdfast.data.images import as_bytes, as_floats, check_range
-from holdfast.util.whole import whole
+from holdfast.util.settings import whole
 from holdfast.util.words import listed, nearest
 
 _MAKERS: dict[str, Callable[..., Tensor]] = {

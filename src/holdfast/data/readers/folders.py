@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from holdfast.data.images import Array, Images, as_tensor
-from holdfast.util.whole import whole
+from holdfast.util.settings import whole
 from holdfast.util.words import listed, nearest
 
 ENDINGS = (".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")

@@ -17,7 +17,7 @@ from holdfast.data.corrupt.tables import SEVERITIES as SEVERITIES
 from holdfast.data.images import Images, Lazy, check_labels
 from holdfast.data.readers.arrays import ArrayImages, check_images, read_array, read_header
 from holdfast.data.readers.folders import ENDINGS, FolderImages, list_files, read_folder
-from holdfast.util.whole import whole
+from holdfast.util.settings import whole
 from holdfast.util.words import listed
 
 CLEAN = "original"

@@ -15,8 +15,7 @@ from holdfast.data.streams.flow import Flow, Stretch
 from holdfast.data.streams.papers import ordered
 from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.view import Origin, View
-from holdfast.util.settings import Settled, SpecError, Value, read_settings, setting
-from holdfast.util.whole import whole
+from holdfast.util.settings import Settled, SpecError, Value, read_settings, setting, whole
 from holdfast.util.words import listed, nearest
 
 _kinds: dict[str, type[Stream]] = {}

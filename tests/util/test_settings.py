@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from holdfast.util.whole import whole
+from holdfast.util.settings import whole
 
 
 @pytest.mark.parametrize("value", [5, 5.0, np.int64(5), np.float32(5)])
