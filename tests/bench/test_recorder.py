@@ -16,7 +16,6 @@ from shown import (
     C,
     Image,
     batch_of,
-    cut,
     mean,
     recorded,
 )
@@ -25,40 +24,10 @@ from toys import CLASSES, stream, toy_net, toy_source
 import holdfast
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import Seen
-from holdfast.bench.metrics.tally import Curve, Durations
+from holdfast.bench.metrics.tally import Durations
 from holdfast.engine.last import Last, Watch
 
 # Over time.
-
-
-@given(
-    st.lists(st.booleans(), min_size=1, max_size=300),
-    st.lists(st.integers(0, 300), max_size=8),
-    st.sampled_from([2, 4, 6, 64]),
-)
-@settings(deadline=None)
-def test_the_curve_is_exact_and_the_same_for_every_cut(right, places, stretches):
-    curve = Curve(stretches)
-    for part in cut(right, places):
-        curve.add(np.array(part))
-    width = 1
-    while width * stretches < len(right):
-        width *= 2
-    expected = [right[start : start + width] for start in range(0, len(right), width)]
-    assert curve.width == width
-    assert curve.ends.tolist() == np.cumsum([len(one) for one in expected]).tolist()
-    assert curve.accuracy.tolist() == pytest.approx([100 * mean(one) for one in expected])
-
-
-def test_a_curve_before_the_first_image_is_empty():
-    assert Curve().ends.tolist() == Curve().accuracy.tolist() == []
-
-
-def test_the_curve_of_a_run_is_over_its_scored_images():
-    images = [Image("snow", n % 3 - 1, 0, 0.5, 0.0) for n in range(9)]
-    curve = recorded(images[:4], images[4:]).curve
-    assert curve.ends.tolist() == [1, 2, 3, 4, 5, 6]
-    assert curve.accuracy.tolist() == [100, 0, 100, 0, 100, 0]
 
 
 @given(st.lists(st.floats(1e-6, 1e5), min_size=1, max_size=200), st.sampled_from([50, 95]))

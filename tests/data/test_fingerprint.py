@@ -7,7 +7,7 @@ import pytest
 import torch
 from pools_for_tests import Counted
 
-from holdfast.data.fingerprint import fingerprint
+from holdfast.data.cache import fingerprint
 from holdfast.data.glyphs import Glyphs, benchmark
 from holdfast.data.readers.arrays import read_npz
 from holdfast.data.readers.sets import open_data

@@ -7,7 +7,7 @@ from jinja2 import UndefinedError
 from made import HOSTILE
 from outline import Outline, data_of
 
-from holdfast.report.markup import as_json, breakable, render, sentence, table_html
+from holdfast.report.page import as_json, breakable, render, sentence, table_html
 from holdfast.results.tables import Cell, Column, Row, Table
 
 

@@ -1,7 +1,7 @@
 """Each method has a style of its own."""
 
+from holdfast.report.charts import style
 from holdfast.report.page import Report
-from holdfast.report.palette import style
 from holdfast.results.gather import gather
 
 

@@ -7,7 +7,7 @@ import pytest
 from made import make_run, retell
 
 from holdfast.report.page import Report, page
-from holdfast.results.gather import Gatherer, gather
+from holdfast.results.gather import gather
 from holdfast.results.stored import hardly_acts
 
 
@@ -25,7 +25,7 @@ def test_a_finished_run_has_the_figures_of_its_manifest(tmp_path):
     gathered = gather(tmp_path)
     stored = only(gathered)
     assert stored.metrics == folder.manifest.metrics
-    assert stored.finished and stored.done == stored.planned == 12
+    assert stored.finished and stored.done == stored.manifest.batches == 12
     assert stored.domains == ["fog", "snow", "original"]
     assert stored.analysis["gap"].to_list() == folder.analysis["gap"].to_list()
     assert gathered.notes == ()
@@ -35,7 +35,7 @@ def test_a_run_that_goes_on_is_read_as_far_as_it_is(tmp_path):
     make_run(tmp_path, cut=5)
     stored = only(gather(tmp_path))
     assert not stored.finished
-    assert (stored.done, stored.planned) == (5, 12)
+    assert (stored.done, stored.manifest.batches) == (5, 12)
     assert stored.domains == ["fog", "snow"]
 
 
@@ -131,7 +131,7 @@ def test_a_manifest_without_more_than_the_classes_is_shown(tmp_path):
     stored = only(gather(tmp_path))
     assert stored.title == folder.path.name
     assert stored.seed == 0 and stored.manifest.tags == () and stored.settings == {}
-    assert stored.batch_size is None and stored.planned == 0 and stored.done == 12
+    assert stored.batch_size is None and stored.manifest.batches == 0 and stored.done == 12
     assert "is 60.0 % accurate" in page(Report(gather(tmp_path)))
 
 
@@ -217,9 +217,9 @@ def test_what_is_no_folder_is_an_error(tmp_path):
 def test_only_what_has_changed_is_read_again(tmp_path):
     still = make_run(tmp_path, "tent")
     going = make_run(tmp_path, cut=4)
-    gatherer = Gatherer()
-    before = {one.title: one for one in gatherer.gather([tmp_path]).runs}
+    known = {}
+    before = {one.title: one for one in gather(tmp_path, known=known).runs}
     (going.path / "rows-000002.parquet").unlink()
-    after = {one.title: one for one in gatherer.gather([tmp_path]).runs}
+    after = {one.title: one for one in gather(tmp_path, known=known).runs}
     assert after["tent"] is before["tent"] and still.finished
     assert (before["eata"].done, after["eata"].done) == (4, 2)

@@ -5,7 +5,7 @@ from statistics import stdev
 
 import pytest
 
-from holdfast.results.numbers import Number
+from holdfast.results.group import Number
 
 SEEDS = ("0", "1", "2")
 

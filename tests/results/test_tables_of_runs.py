@@ -60,7 +60,7 @@ def test_rows_are_read_only_when_they_are_asked_for(folders):
 def test_tables_say_what_the_store_says(folders):
     _, bn = groups_of(folders)
     heading, accuracy, metrics = run_document(folders)
-    assert heading.text == "glyphs-c, " + bn.first.stream + ", 128 images, 2 seeds"
+    assert heading.text == "glyphs-c, " + bn.first.manifest.stream + ", 128 images, 2 seeds"
     assert [column.text for column in accuracy.columns] == [
         *("fog", "original"),
         *("mean of 2", "mean of 1"),

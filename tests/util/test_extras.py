@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from holdfast import cli
-from holdfast.util.extras import EXTRAS, require
+from holdfast.util.imports import EXTRAS, require
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.util.extras import require
+from holdfast.util.imports import require
 
 if TYPE_CHECKING:
     from holdfast.bench.metrics.recorder import Recorder as Recorder

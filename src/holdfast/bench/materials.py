@@ -19,8 +19,8 @@ from holdfast.bench.options import DataOptions
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.cache import cached, cached_set
+from holdfast.data.cache import fingerprint as data_fingerprint
 from holdfast.data.corrupt.corruptions import CORRUPTIONS
-from holdfast.data.fingerprint import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
 from holdfast.data.pools import Data, Pool, find_table

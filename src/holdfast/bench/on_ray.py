@@ -21,7 +21,7 @@ from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS, Progress, ignore
 from holdfast.util.cpu import tune_cpu
-from holdfast.util.extras import require
+from holdfast.util.imports import require
 
 # How often a run's worker may die before the run counts as failed.
 RETRIES = 3

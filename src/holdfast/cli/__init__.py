@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.util.extras import EXTRAS, MissingExtraError
+from holdfast.util.imports import EXTRAS, MissingExtraError
 
 
 def start() -> int:

@@ -13,8 +13,6 @@ from holdfast.cli.run import conclude, finished, perform_watched, show_blocks
 from holdfast.util.terminal import columns, show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from holdfast.bench.store import RunFolder
     from holdfast.paper.experiments import Line
 
@@ -38,10 +36,14 @@ class Paper:
     def run(self) -> None:
         from holdfast.paper.answer import chosen, evaluate, plans
         from holdfast.paper.document import document
-        from holdfast.paper.experiments import find_experiment
+        from holdfast.paper.experiments import experiments, find_experiment
 
         if self.id == "list":
-            show(list_table())
+            table = columns("id", "in the paper", "runs", "what it asks")
+            for one in experiments().values():
+                runs = str(len(one.lines) * len(one.streams))
+                table.add_row(one.id, one.where, runs, one.asks)
+            show(table)
             return
         experiment = find_experiment(self.id)
         if self.method:
@@ -58,15 +60,3 @@ class Paper:
                 found.setdefault(line, []).append(outcome.folder)
         show_blocks(document(evaluate(experiment, found)), self.markdown)
         conclude(outcomes, setup.place)
-
-
-def list_table() -> Table:
-    from rich.text import Text
-
-    from holdfast.paper.experiments import experiments
-
-    table = columns("id", "in the paper", "runs", "what it asks")
-    for one in experiments().values():
-        runs = str(len(one.lines) * len(one.streams))
-        table.add_row(one.id, one.where, runs, Text(one.asks))
-    return table

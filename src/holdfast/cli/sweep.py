@@ -86,10 +86,8 @@ class Sweep:
         with Roster(runs) as roster:
             try:
                 if self.engine == "ray":
-                    cores = given.get("jobs")
-                    return perform_on_ray(
-                        runs, out, address=self.address, tell=roster, cores=cores, **how
-                    )
+                    how |= {"address": self.address, "cores": given.get("jobs")}
+                    return perform_on_ray(runs, out, tell=roster, **how)
                 return perform_all(runs, out, jobs=at_a_time(given), tell=roster, **how)
             except KeyboardInterrupt:
                 count = f"{roster.finished} of {len(runs)} runs are finished"

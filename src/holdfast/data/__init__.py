@@ -1,5 +1,5 @@
 """Data: corruption sets, the corruption maker, streams, the embedded set, downloads."""
 
-from holdfast.util.extras import require
+from holdfast.util.imports import require
 
 require("PIL", "holdfast.data")

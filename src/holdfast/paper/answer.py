@@ -27,8 +27,7 @@ from holdfast.paper.comparable import (
 from holdfast.paper.experiments import Experiment, Line
 from holdfast.paper.measures import MEASURES, SIXTEEN, Measure
 from holdfast.recipes.compose import PRESETS, compose
-from holdfast.results.group import Group
-from holdfast.results.numbers import Number
+from holdfast.results.group import Group, Number
 from holdfast.results.stored import StoredRun
 from holdfast.util.words import listed
 

@@ -21,7 +21,7 @@ from holdfast.paper.measures import FIFTEEN, printed_means
 from holdfast.paper.published import Benchmark, PublishedRow, published
 from holdfast.recipes.compose import compose
 from holdfast.results.comparison import Comparison, short_data
-from holdfast.results.numbers import Number
+from holdfast.results.group import Number
 from holdfast.results.stored import StoredRun
 from holdfast.results.tables import PublishedNumbers, PublishedRows
 from holdfast.util.words import enumerated

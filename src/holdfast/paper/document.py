@@ -12,7 +12,7 @@ from holdfast.paper.answer import Answer, Grid, GridRow
 from holdfast.paper.comparable import TOLERANCE
 from holdfast.paper.experiments import experiments
 from holdfast.paper.measures import FIFTEEN, SIXTEEN
-from holdfast.results.numbers import NONE, Number
+from holdfast.results.group import NONE, Number
 from holdfast.results.stored import IDLE, IDLE_NOTE
 from holdfast.results.table import Block, Cell, Column, Heading, Row, Table
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from holdfast.engine.checks import InputRange
 from holdfast.engine.draws import Draws
-from holdfast.util.extras import require
+from holdfast.util.imports import require
 
 
 @dataclass(frozen=True)

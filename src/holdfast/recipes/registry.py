@@ -70,12 +70,6 @@ def methods() -> dict[str, type[Method]]:
     return dict(sorted(_registry.items()))
 
 
-def built_in() -> set[str]:
-    """The names of holdfast's own methods."""
-    _register_all()
-    return {name for name, method in _registry.items() if not is_own(method)}
-
-
 def is_own(method: type[Method]) -> bool:
     """Whether it comes from elsewhere, so that holdfast's version does not tell what it does."""
     return method.__module__.partition(".")[0] != "holdfast"
@@ -86,11 +80,13 @@ def check_name(name: str, method: type[Method]) -> None:
     where = f"The name {name!r} of {written_place(method)}"
     if not re.fullmatch(r"[a-z0-9_-]+", str(name)):
         raise ValueError(f"{where} is not of small letters, digits, - and _: rename it.")
-    if is_own(method) and name in built_in():
-        raise ValueError(
-            f"{where} is that of one of holdfast's own methods: give it another, as in "
-            f"@register('my-{name}')."
-        )
+    if is_own(method):
+        _register_all()
+        if name in _registry and not is_own(_registry[name]):
+            raise ValueError(
+                f"{where} is that of one of holdfast's own methods: give it another, as in "
+                f"@register('my-{name}')."
+            )
 
 
 def check_fields(method: type[Method]) -> None:

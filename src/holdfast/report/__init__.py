@@ -1,5 +1,5 @@
 """The report: stored runs as one page, as pictures, and as tables for a paper."""
 
-from holdfast.util.extras import require
+from holdfast.util.imports import require
 
 require("altair", "holdfast.report")

@@ -13,8 +13,7 @@ import polars as pl
 
 from holdfast.results import Recorder, short
 from holdfast.results.comparison import Comparison
-from holdfast.results.group import Group
-from holdfast.results.numbers import Number
+from holdfast.results.group import Group, Number
 from holdfast.results.stored import StoredRun
 
 # A page has to stay small: so many points along a stream, and along classes.
@@ -72,7 +71,7 @@ def stream(group: Group) -> pl.DataFrame:
 
 def _pieces(run: StoredRun) -> pl.DataFrame:
     """Cut where the domain changes, and every few batches."""
-    few = math.ceil((run.planned or len(run.batches)) / POINTS) or 1
+    few = math.ceil((run.manifest.batches or len(run.batches)) / POINTS) or 1
     seen, images = pl.col("seen"), pl.col("images")
     # The middle of the piece, so that it stands within its domain.
     middle = seen.last() / 2 + (seen - images).first() / 2

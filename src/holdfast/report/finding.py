@@ -13,8 +13,15 @@ from collections.abc import Mapping, Sequence
 from holdfast.report.losses import losses
 from holdfast.results import CHOSEN
 from holdfast.results.comparison import Comparison
-from holdfast.results.group import BASELINES, ONE_SEED, Difference, Group, Pair, repeated_over
-from holdfast.results.numbers import Number
+from holdfast.results.group import (
+    BASELINES,
+    ONE_SEED,
+    Difference,
+    Group,
+    Number,
+    Pair,
+    repeated_over,
+)
 from holdfast.util.words import enumerated
 
 ACCURACY = "mean_accuracy"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.report.page import Report, page
-from holdfast.results.gather import Gathered, Gatherer
+from holdfast.results.gather import Gathered, Known, gather
 from holdfast.results.stored import printable
 from holdfast.util import files
 
@@ -93,13 +93,14 @@ def follow(
     tell: Callable[[str], None] = print,
 ) -> None:
     """Look every so many seconds, until Ctrl-C; other runs may begin after these are finished."""
-    gatherer, before = Gatherer(), None
+    known: Known = {}
+    before = None
     with Server(port) as server:
         tell(f"Following at {server.address} and in {out}; Ctrl-C ends it.")
         try:
             while True:
                 start = time.monotonic()
-                gathered = gatherer.gather([path for path in paths if path.is_dir()])
+                gathered = gather(*(path for path in paths if path.is_dir()), known=known)
                 if before is None or gathered != before:
                     text = page(report(gathered), every=every)
                     server.show(text)
@@ -120,7 +121,7 @@ def progress(gathered: Gathered) -> str:
         return f"All runs are finished: {len(runs)}."
     done = sum(run.finished for run in runs)
     batches = sum(run.done for run in runs)
-    planned = sum(run.planned or run.done for run in runs)
+    planned = sum(run.manifest.batches or run.done for run in runs)
     return f"{done} of {len(runs)} runs finished, {batches:,} of {planned:,} batches."
 
 

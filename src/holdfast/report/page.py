@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache, cached_property
 from pathlib import Path
 
 import vl_convert
-from markupsafe import Markup
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from holdfast import __version__
 from holdfast.report import chart_data
-from holdfast.report.charts import Charts
+from holdfast.report.charts import DARK, LIGHT, Charts, style
 from holdfast.report.figure import Section
 from holdfast.report.figures import sections
 from holdfast.report.finding import apart, headline, others, overall
-from holdfast.report.markup import as_json, render, table_html
-from holdfast.report.palette import DARK, LIGHT
 from holdfast.report.provenance import provenance, summary
 from holdfast.results import CHOSEN
 from holdfast.results.comparison import Comparison, compare
 from holdfast.results.gather import Gathered
 from holdfast.results.stored import IDLE
+from holdfast.results.table import Table
 from holdfast.results.tables import (
     PublishedRows,
     accuracy_table,
@@ -157,11 +159,11 @@ def _going_on(report: Report) -> Iterator[dict[str, object]]:
     for run in report.gathered.runs:
         if not run.finished:
             order = "" if run.order is None else f", order {run.order}"
-            where = titles.get(run.path, run.stream)
+            where = titles.get(run.path, run.manifest.stream)
             yield {
                 "name": f"{run.title} on {where}, seed {run.seed}{order}",
                 "done": run.done,
-                "planned": run.planned or run.done or 1,
+                "planned": run.manifest.batches or run.done or 1,
             }
 
 
@@ -195,3 +197,61 @@ def _library() -> Markup:
     """Vega, Vega-Lite and Vega-Embed."""
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return Markup(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
+
+
+# At 1280 px, in a wide font: the room that columns have beside the names of rows, where they are
+# dense, and where a table is folded and has to fit whatever its signs are.
+ROOM, DENSE_ROOM, FOLDED_ROOM = 960, 1040, 880
+# What a screen reader says of marks.
+SPOKEN = {"best": "best", "second": "second best"}
+
+
+def render(template: str, **values: object) -> Markup:
+    return Markup(_TEMPLATES.get_template(template).render(values))
+
+
+def breakable(text: str) -> Markup:
+    """A method's name, which may be broken after its punctuation."""
+    return Markup(re.sub(r"([,+(])", r"\1<wbr>", str(escape(text))))
+
+
+def sentence(text: str) -> Markup:
+    """Numbers are not torn from what follows them, nor methods' names unless they are longer than
+    a line; commas stay with what they follow."""
+    bound = re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", "\u00a0", text)
+    return Markup(
+        re.sub(
+            r"[^\s(]+\([^\s()]*\)(?:\+[\w-]+(?:\([^\s()]*\))?)*[,.:]?",
+            lambda name: f'<span class="name">{breakable(Markup(name[0]))}</span>',
+            str(escape(bound)),
+        )
+    )
+
+
+def as_json(value: object) -> Markup:
+    """Safe within a script element: nothing in it can end the element or open a comment."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def table_html(table: Table, places: Mapping[str, int]) -> Markup:
+    """Its columns closer to each other where they are many, and as several tables where one would
+    be wider than the page. `places`: of methods in the legend, by label."""
+    signs = table.signs()
+    dense = sum(17.6 + 8.1 * count for count in signs) > ROOM
+    widths = [8.3 + 7.2 * count for count in signs]
+    too_wide = dense and sum(widths) > DENSE_ROOM
+    tables = table.fold(widths, FOLDED_ROOM) if too_wide else [table]
+    return render("table.html", tables=tables, dense=dense, places=places, spoken=SPOKEN)
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("holdfast.report"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    auto_reload=False,
+)
+_TEMPLATES.filters |= {"breakable": breakable, "sentence": sentence}
+_TEMPLATES.globals["style"] = style

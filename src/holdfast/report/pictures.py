@@ -7,15 +7,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import polars as pl
 import vl_convert
 
 from holdfast.report.chart_data import rounded
+from holdfast.report.charts import LIGHT
 from holdfast.report.figure import Figure, Spec
 from holdfast.report.page import Report
-from holdfast.report.palette import LIGHT
 from holdfast.util import files
 
 WIDTHS = {"wide": 900, "half": 560, "small": 240}
@@ -45,14 +43,13 @@ def self_contained(report: Report) -> Iterator[tuple[Figure, Spec]]:
             spec["title"] = {"text": title, "subtitle": note} if note else title
             spec["autosize"] = {"type": "pad"}
             spec["config"] = {**LIGHT, "background": "white", "padding": 16, "font": "sans-serif"}
-            spec["datasets"] = {name: _rows(table) for name, table in figure.tables.items()}
+            spec["datasets"] = {
+                data: [{name: rounded(v) for name, v in row.items()} for row in table.to_dicts()]
+                for data, table in figure.tables.items()
+            }
             if figure.size != "small":
                 _add_legend(spec, report.labels, comparison.remarks)
             yield figure, spec
-
-
-def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
-    return [{name: rounded(value) for name, value in row.items()} for row in table.to_dicts()]
 
 
 def _add_legend(spec: Spec, labels: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> None:

@@ -43,7 +43,7 @@ def facts(runs: Sequence[StoredRun]) -> dict[str, str]:
     """In words, with all values where runs differ."""
     values: dict[str, Iterable[object]] = {
         **{title: [run.option(flag) for run in runs] for title, flag in FACTS.items()},
-        "stream": [run.stream for run in runs],
+        "stream": [run.manifest.stream for run in runs],
         "images a batch": [run.batch_size for run in runs],
         "images": [run.manifest.images or None for run in runs],
         "classes": [run.manifest.classes for run in runs],
@@ -81,7 +81,7 @@ def _plain(value: object) -> str:
 
 def _listed(group: Group, run: StoredRun) -> dict[str, object]:
     """A line in the list of all runs."""
-    planned = f" of {run.planned:,}" if run.planned else ""
+    planned = f" of {run.manifest.batches:,}" if run.manifest.batches else ""
     return {
         "method": group.label,
         "seed": run.seed,

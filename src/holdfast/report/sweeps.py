@@ -10,9 +10,8 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from holdfast.report.charts import DASHED, MUTED, Charts, base, has_any, shown, with_spread
+from holdfast.report.charts import DASHED, DASHES, MUTED, Charts, base, has_any, shown, with_spread
 from holdfast.report.figure import Figure, Spec
-from holdfast.report.palette import DASHES
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import Group
 from holdfast.results.stored import IDLE

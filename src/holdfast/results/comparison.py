@@ -85,7 +85,11 @@ def _only(groups: Sequence[Group]) -> Group | None:
 
 
 def _groups(runs: Iterable[StoredRun]) -> list[Group]:
-    runs_of = [_one_a_seed(same) for same in _same(_method, runs)]
+    def method(run: StoredRun) -> dict[str, Any]:
+        # With all its settings, which say what a preset does.
+        return {**run.conditions, "preset": None, "method": run.manifest.method or run.title}
+
+    runs_of = [_one_a_seed(same) for same in _same(method, runs)]
     written = [(same[0].title, str(same[0].manifest.run.get("method"))) for same in runs_of]
     return _labelled([Group(*pair) for pair in zip(distinct(written), runs_of, strict=True)])
 
@@ -96,7 +100,7 @@ def _one_a_seed(runs: Iterable[StoredRun]) -> tuple[StoredRun, ...]:
     for run in sorted(
         runs, key=lambda one: (one.finished, one.analysis is not None, one.done), reverse=True
     ):
-        best.setdefault((run.seed, run.stream), run)
+        best.setdefault((run.seed, run.manifest.stream), run)
     return tuple(best[key] for key in sorted(best))
 
 
@@ -114,11 +118,6 @@ def _images(run: StoredRun) -> dict[str, Any]:
     hashes = {name: run.manifest.hashes.get(name) for name in ("data", "model")}
     options = {name: run.option(name) for name in DECIDES_IMAGES}
     return {**options, "stream": run.drift, "hashes": hashes}
-
-
-def _method(run: StoredRun) -> dict[str, Any]:
-    """With all its settings, which say what a preset does."""
-    return {**run.conditions, "preset": None, "method": run.manifest.method or run.title}
 
 
 def _alike(one: Group, other: Group) -> bool:

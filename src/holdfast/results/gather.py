@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.bench.code import code_hashes
@@ -50,49 +50,35 @@ class Gathered:
         return bool(self.runs) and all(one.finished for one in self.runs)
 
 
-@dataclass
-class Gatherer:
-    """Reads runs, and again only those that have changed."""
-
-    _known: dict[Path, tuple[object, StoredRun | UnreadableError]] = field(default_factory=dict)
-
-    def gather(self, paths: Iterable[str | Path]) -> Gathered:
-        found = _Found()
-        for path in paths:
-            found.look(Path(path))
-        runs: list[StoredRun] = []
-        notes: list[Note] = []
-        with progress("Reading runs", len(found.runs)) as advance:
-            for folder in found.runs:
-                what = self._read(folder)
-                advance(1)
-                if isinstance(what, UnreadableError):
-                    notes.append(_note(folder, f"{what}: it is left out."))
-                else:
-                    runs.append(what)
-                    notes += [_note(folder, text) for text in what.notes]
-        runs.sort(key=lambda one: (one.manifest.time_started, one.path.name))
-        runs, doubles = _once(runs)
-        return Gathered(tuple(runs), (*notes, *doubles, *found.notes()))
-
-    def _read(self, folder: Path) -> StoredRun | UnreadableError:
-        signature = _signature(folder)
-        before = self._known.get(folder)
-        if before is not None and before[0] == signature:
-            return before[1]
-        what: StoredRun | UnreadableError
-        try:
-            what = read(folder)
-        except UnreadableError as error:
-            what = error
-        except OSError as error:
-            what = UnreadableError(f"it cannot be read ({error.strerror})")
-        self._known[folder] = (signature, what)
-        return what
+Known = dict[Path, tuple[object, StoredRun]]
 
 
-def gather(*paths: str | Path) -> Gathered:
-    return Gatherer().gather(paths)
+def gather(*paths: str | Path, known: Known | None = None) -> Gathered:
+    """`known`: what was read before, of which only what has changed is read again."""
+    known = {} if known is None else known
+    found = _Found()
+    for path in paths:
+        found.look(Path(path))
+    runs: list[StoredRun] = []
+    notes: list[Note] = []
+    with progress("Reading runs", len(found.runs)) as advance:
+        for folder in found.runs:
+            signature = _signature(folder)
+            try:
+                if folder not in known or known[folder][0] != signature:
+                    known[folder] = signature, read(folder)
+                runs.append(known[folder][1])
+                notes += [_note(folder, text) for text in runs[-1].notes]
+            except UnreadableError as error:
+                notes.append(_note(folder, f"{error}: it is left out."))
+            except OSError as error:
+                notes.append(
+                    _note(folder, f"it cannot be read ({error.strerror}): it is left out.")
+                )
+            advance(1)
+    runs.sort(key=lambda run: (run.manifest.time_started, run.path.name))
+    runs, doubles = _once(runs)
+    return Gathered(tuple(runs), (*notes, *doubles, *found.notes()))
 
 
 def _signature(folder: Path) -> list[tuple[str, int, int]]:

@@ -113,11 +113,6 @@ class StoredRun:
         return self.manifest.finished
 
     @property
-    def planned(self) -> int:
-        """Batches in all; 0: not known."""
-        return self.manifest.batches
-
-    @property
     def done(self) -> int:
         return int(self.metrics.get("batches") or 0)
 
@@ -126,15 +121,11 @@ class StoredRun:
         """In the order in which they came."""
         return list(self.by_domain("accuracy"))
 
-    @property
-    def stream(self) -> str:
-        return self.manifest.stream
-
     @cached_property
     def _stream(self) -> Stream | None:
         """None where no kind of stream is written so."""
         try:
-            return parse_stream(self.stream)
+            return parse_stream(self.manifest.stream)
         except (ArithmeticError, ValueError):
             return None
 
@@ -152,7 +143,7 @@ class StoredRun:
     def drift(self) -> str:
         """The stream without what repeats it or cuts it otherwise."""
         if self._stream is None:
-            return self.stream
+            return self.manifest.stream
         repeats = {"batch", "order_seed"} & {setting.name for setting in self._stream.settings()}
         default: Any = dict.fromkeys(repeats)
         return str(replace(self._stream, **default))
@@ -160,7 +151,7 @@ class StoredRun:
     @property
     def key(self) -> str:
         """What tells it from other runs of its group."""
-        return f"{self.seed} {self.stream}"
+        return f"{self.seed} {self.manifest.stream}"
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN, Point
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.results.comparison import Comparison, compare
-from holdfast.results.group import Group, repeated_over
-from holdfast.results.numbers import NONE, Number
+from holdfast.results.group import NONE, Group, Number, repeated_over
 from holdfast.results.stored import IDLE, IDLE_NOTE, StoredRun
 from holdfast.results.table import Block, Cell, Column, Heading, Mark, Row, Table
 
@@ -97,7 +96,7 @@ def badges(group: Group) -> tuple[str, ...]:
     badges = [*((CHOSEN,) * group.chosen), *idle_badge(group)]
     if not group.finished:
         done = sum(run.done for run in group.runs)
-        planned = sum(run.planned or run.done for run in group.runs)
+        planned = sum(run.manifest.batches or run.done for run in group.runs)
         badges.append(f"{done:,} of {planned:,} batches so far")
     return tuple(badges)
 
@@ -263,7 +262,7 @@ def _heading(comparison: Comparison) -> str:
     facts = [
         Path(run.data.name).name,
         Path(run.model.name.split(":")[-1]).name if run.model.name else "",
-        first.stream,
+        first.manifest.stream,
         f"{first.manifest.images} images",
         f"window {run.effective_window}" if run.effective_window else "",
         f"preset {run.preset}" if run.preset else "",

@@ -168,13 +168,9 @@ class Geometry:
 
     def save(self, path: str | Path) -> None:
         header = {"at": self._at, "finished": [asdict(one) for one in self._finished]}
-        files.write(path, KIND, header, self.state())
-
-    def state(self) -> dict[str, Tensor]:
-        """Tensors that change along a stream."""
         own = {} if self._prototypes is None else {"prototypes": self._prototypes}
         sums = {"counts": self._counts, "means": self._means, "deviations": self._deviations}
-        return sums | own
+        files.write(path, KIND, header, sums | own)
 
     def load(self, path: str | Path) -> None:
         header, state = files.read(path, KIND)

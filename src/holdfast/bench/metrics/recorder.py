@@ -16,7 +16,7 @@ from torch import Tensor
 
 from holdfast.bench.manifest import Metrics
 from holdfast.bench.metrics.seen import Seen
-from holdfast.bench.metrics.tally import Curve, Durations, Tally, mean, ratio
+from holdfast.bench.metrics.tally import Durations, Tally, mean, ratio
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.engine.last import Last, Watch
 from holdfast.util.settings import whole
@@ -56,7 +56,6 @@ class Recorder:
         self.domains: dict[str, Tally] = {}
         """In order of first appearance."""
         self.intruders = Tally(self.classes)
-        self.curve = Curve()
         self.terms: dict[str, Spoken] = {}
         self.batches = self.missed = self.refused = 0
         self.steps_due = self.steps = 0
@@ -116,7 +115,6 @@ class Recorder:
     def _tally(self, seen: Seen) -> None:
         """What was predicted, by domain."""
         scored = seen.labels >= 0
-        self.curve.add((seen.labels == seen.predicted)[scored])
         names = np.array(seen.domains)
         for name in dict.fromkeys(names[scored].tolist()):
             tally = self.domains.setdefault(name, Tally(self.classes))

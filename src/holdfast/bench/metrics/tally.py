@@ -141,44 +141,6 @@ class Tally:
         return sums
 
 
-class Curve:
-    """Accuracy over time, in at most so many stretches of equally many images; an even number.
-
-    When all are full, neighbours become one and stretches are twice as long: the sums stay exact,
-    and are the same however the stream was cut into batches.
-    """
-
-    def __init__(self, stretches: int = 256):
-        self.width = 1
-        """Images in a stretch; the last one may have fewer."""
-        self.images = 0
-        self._correct = np.zeros(stretches, np.int64)
-
-    def add(self, correct: NDArray[np.bool_]) -> None:
-        """The next images of the stream: whether each was right."""
-        end, stretches = self.images + len(correct), len(self._correct)
-        while end > stretches * self.width:
-            pairs = self._correct.reshape(-1, 2).sum(1)
-            self._correct = np.concatenate([pairs, np.zeros_like(pairs)])
-            self.width *= 2
-        at = np.arange(self.images, end) // self.width
-        self._correct += np.bincount(at[correct], minlength=stretches)
-        self.images = end
-
-    @property
-    def ends(self) -> NDArray[np.int64]:
-        """How many images had been seen at the end of each stretch."""
-        full = np.arange(self.width, self.images + self.width, self.width, dtype=np.int64)
-        return np.minimum(full, self.images)
-
-    @property
-    def accuracy(self) -> NDArray[np.float64]:
-        """Of each stretch, in %."""
-        ends = self.ends
-        share: NDArray[np.float64] = self._correct[: len(ends)] / np.diff(ends, prepend=0)
-        return 100 * share
-
-
 class Durations:
     """How long batches took, counted in steps of 2 %, so that quantiles are exact to 1 %."""
 
