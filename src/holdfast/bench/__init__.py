@@ -1,4 +1,4 @@
-"""The benchmark: runs, their figures and their store, the paper's experiments, sweeps."""
+"""The benchmark: from options to stored runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The figures of a run, by domain and over all, in memory that does not grow with the stream.
+"""The metrics of a run, by domain and over all, in memory that does not grow with the stream.
 
-Accuracy is in %, entropy in nats; ECE, bias and shares go from 0 to 1. A figure of nothing is NaN.
+Accuracy is in %, entropy in nats; ECE, bias and shares go from 0 to 1. A metric of nothing is NaN.
 """
 
 from __future__ import annotations
