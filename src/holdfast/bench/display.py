@@ -219,25 +219,25 @@ class Roster(Display):
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figure]}"),
+            TextColumn("{task.fields[metric]}"),
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
         )
-        self._all = self._bars.add_task("runs", total=len(runs), figure="")
+        self._all = self._bars.add_task("runs", total=len(runs), metric="")
 
     def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
         if isinstance(news, Progress):
             if number not in self._rows:
-                self._rows[number] = self._bars.add_task(self.names[number], figure="")
+                self._rows[number] = self._bars.add_task(self.names[number], metric="")
             mean = "" if math.isnan(news.accuracy) else f"{news.accuracy:.2f} %"
             row = self._rows[number]
-            self._bars.update(row, total=news.batches, completed=news.done, figure=mean)
+            self._bars.update(row, total=news.batches, completed=news.done, metric=mean)
             return
         if number in self._rows:
             self._bars.remove_task(self._rows.pop(number))
         count, failed = len(self.outcomes), len(self.outcomes) - self.finished
-        self._bars.update(self._all, completed=count, figure=f"{failed} failed" if failed else "")
+        self._bars.update(self._all, completed=count, metric=f"{failed} failed" if failed else "")
         mean = f": mean {before.accuracy:.2f} %, {before.done} batches" if before else ""
         what = f"failed: {news.error}" if news.error else f"finished{mean}"
         yield f"[{count}/{len(self.names)}] {self.names[number]} {what}"

@@ -1,6 +1,6 @@
 """A run's folder: a manifest, rows, and what a run that was stopped goes on from.
 
-    manifest.json          what was run, with which weights, data, versions, machine; its figures
+    manifest.json          what was run, with which weights, data, versions, machine; its metrics
     rows.parquet           one row a batch
     analysis.parquet       one row a domain, where it was asked for
 

@@ -37,7 +37,7 @@ class Spoken:
 
 
 class Recorder:
-    """Streaming figures of one run.
+    """Streaming metrics of one run.
 
     >>> import torch
     >>> from holdfast.bench import Recorder
@@ -173,7 +173,7 @@ class Recorder:
         return mean(score for name, score in self.scores.items() if name != CLEAN)
 
     def summary(self) -> Metrics:
-        """All figures as JSON has them: NaN is None, and what differs from run to run has `time`
+        """All metrics as JSON has them: NaN is None, and what differs from run to run has `time`
         or `memory` in its name. `accuracy/snow` is of a domain, `loss/entropy` of a term."""
         taken = self.batches - self.missed
         found: Metrics = {
@@ -200,7 +200,7 @@ class Recorder:
             "memory_peak": self.memory,
         }
         for name, tally in self.domains.items():
-            found |= {f"{figure}/{name}": value for figure, value in tally.metrics().items()}
+            found |= {f"{metric}/{name}": value for metric, value in tally.metrics().items()}
         for name, term in self.terms.items():
             found[f"loss/{name}"] = term.loss
             found[f"rate/{name}"] = ratio(term.batches, taken)
