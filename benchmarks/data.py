@@ -4,9 +4,9 @@
     HOLDFAST_DATA=folder python benchmarks/data.py accuracy [--images 2000]
     python benchmarks/data.py readers [--count 4000]
 
-`speed` times it beside imagecorruptions-imaug, in turns, with ImageNet-C's figures at severities
-1 to 5. `accuracy` streams real CIFAR-100 test images at severity 5 of CIFAR-C's figures through a
-ResNet-20; the folder holds `cifar100_test.npz` and `cifar100_resnet20.safetensors`.
+`speed` times it beside imagecorruptions-imaug, in turns, with ImageNet-C's parameters at severities
+1 to 5. `accuracy` streams real CIFAR-100 test images at severity 5 of CIFAR-C's parameters through
+a ResNet-20; the folder holds `cifar100_test.npz` and `cifar100_resnet20.safetensors`.
 `readers` is `benchmarks/readers.py`: images per second of each reader.
 """
 

@@ -4,7 +4,7 @@
 
 In this process, by second of processor time, in batches of 64 drawn in random order; and through a
 DataLoader with one worker, its start included, by the clock.
-The files have just been written, so the disk's own speed is not in the figures. Pictures are smooth
+The files have just been written, so the disk's own speed is not in the numbers. Pictures are smooth
 with some noise, and about as large on disk as photographs.
 """
 

@@ -1,13 +1,17 @@
 """The laws hold for what uses the openings, too."""
 
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
 from running import KINDS, assert_equal, run
-from toys import assert_same_state, state_of, stream
+from toys import assert_same_state, state_of, stream, toy_net
 
 import holdfast
+from holdfast import Method
+from holdfast.parts import Route, Routed
 
 pytestmark = pytest.mark.usefixtures("toy_methods")
 
@@ -103,3 +107,30 @@ def test_frozen_with_batch_statistics_agrees_with_predict(net, spec):
     run(adapter, stream(KINDS))
     images = stream(("some",), seed=4)[0].contiguous(memory_format=torch.channels_last)
     assert torch.equal(adapter.frozen(statistics="batch")(images), adapter.predict(images))
+
+
+def test_a_state_that_is_met_by_the_answer_alone_is_taken_back():
+    """A route may name it, and nothing that the batch is to be learnt with."""
+
+    class Blank(Route):
+        def forward(self, images, learnt):
+            scales = {n: torch.zeros_like(t) for n, t in learnt.items() if n.startswith("model/")}
+            return Routed({}, scales)
+
+    @dataclass(frozen=True)
+    class ToyBlank(Method):
+        name: ClassVar[str] = "toy-blank"
+        plugin: ClassVar[bool] = True
+        standalone: ClassVar[bool] = False
+
+        def route(self, task, learnt):
+            return Blank()
+
+    net = toy_net()
+    adapter = holdfast.adapt(net, holdfast.Tent(lr=0.0), ToyBlank())
+    images = stream()[0]
+    expected = adapter.predict(images)
+    assert not torch.allclose(expected, holdfast.adapt(net, "bn").predict(images))
+    assert torch.equal(adapter(images), expected)
+    after = adapter.model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in net.state_dict().items())

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.util.imports import require
-
 if TYPE_CHECKING:
     from holdfast.bench.metrics.recorder import Recorder as Recorder
     from holdfast.bench.plan import Run as Run
@@ -17,7 +15,6 @@ else:
 
     def __getattr__(name: str) -> object:
         if name in _PLACES:
-            require("polars", "holdfast.bench")
             return getattr(import_module(f"holdfast.bench.{_PLACES[name]}"), name)
         raise AttributeError(f"module 'holdfast.bench' has no attribute {name!r}")
 

@@ -18,10 +18,10 @@ from holdfast.recipes.registry import is_own
 ASIDE = {
     "__init__.py",
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/"),
-    *(f"util/{name}.py" for name in ("cpu", "extras", "progress", "terminal", "words")),
+    *(f"util/{name}.py" for name in ("cpu", "progress", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
-    *(f"bench/{name}.py" for name in ("on_ray", "sweep")),
+    *(f"bench/{name}.py" for name in ("given", "on_ray", "options", "sweep")),
 }
 
 

@@ -66,10 +66,6 @@ class GivenOptions:
         """Where runs lie."""
         return RUNS if self.out is None else self.out
 
-    @property
-    def every(self) -> float:
-        return seconds_between_snapshots(self.snapshot)
-
 
 def share_of_cores(jobs: int) -> int:
     """Threads for each of so many runs at a time."""

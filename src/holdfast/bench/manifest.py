@@ -42,6 +42,7 @@ class SettingValue(msgspec.Struct, frozen=True, rename={"origin": "from"}):
     origin: str = ""
 
 
+# The file says "figures", as that of 0.1.0 does.
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename={"metrics": "figures"}):
     """What manifest.json says. What an older version did not write has a default."""
 
@@ -75,7 +76,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename={"metrics": "fi
     @property
     def tags(self) -> tuple[str, ...]:
         """What a reader should know of how the run came to be."""
-        return tuple(map(str, self.run.get("tags") or ()))
+        tags = self.run.get("tags")
+        return tuple(map(str, tags)) if isinstance(tags, list | tuple) else ()
 
     @property
     def code(self) -> str:

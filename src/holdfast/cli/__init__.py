@@ -1,4 +1,4 @@
-"""The command line, one file a command."""
+"""The command line: one file a command that runs or shows runs, `main` for the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def start() -> int:
         from holdfast.cli.main import main
 
         return main()
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if error.name not in EXTRAS:
             raise
         print("holdfast:", MissingExtraError(error.name, "This command"), file=sys.stderr)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.bench.given import seconds_between_snapshots
 from holdfast.cli.options import Setup, Specs
 from holdfast.util.terminal import show
 
@@ -66,7 +67,7 @@ def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outco
             setup.place,
             resume=setup.resume,
             again=setup.again,
-            every=setup.every,
+            every=seconds_between_snapshots(setup.snapshot),
             jobs=jobs,
             tell=display,
             materials=materials,

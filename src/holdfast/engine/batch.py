@@ -67,9 +67,9 @@ class Runner:
     def predict(self, images: Tensor, newest: int) -> Tensor:
         """The logits that leave before any update, with no change to anything."""
         with self.state.draws.restored():
-            routed = self._route(images)
-            meets = None if routed is None else (routed.predict or routed.learn)
-            with self.state.meeting(meets):
+            routed = self._route(images) or Routed({})
+            own = None if self.slots.prediction.after else routed.predict
+            with self.state.meeting(routed.learn if own is None else own):
                 return self._answer(Step(self.network, images, newest=newest))[-1].logits[-newest:]
 
     def _route(self, images: Tensor) -> Routed | None:
@@ -98,8 +98,8 @@ class Runner:
         with torch.no_grad():
             if routed is not None:
                 if routed.predict is not None and not after:
-                    self.state.write(routed.predict)
-                    answer = self._answer(Step(self.network, images, newest=newest))
+                    with self.state.meeting(routed.predict):
+                        answer = self._answer(Step(self.network, images, newest=newest))
                 self.state.write(routed.learn)
             step = Step(
                 self.network, images, learning=learn is not None, record=True, newest=newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -17,8 +18,8 @@ from holdfast.util import files
 # What a collapse or a reset rule takes back; the rest only observes.
 LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/", "refine/")
 
-# Ends of names that files of version 0.1 do not hold: what only observes, and begins anew.
-SINCE_0_1 = ("activity/taken", "activity/due", "activity/told", "/weight")
+# Names that files of version 0.1 may not hold: what only observes, and begins anew.
+SINCE_0_1 = re.compile(r"activity/(taken|due|told)|statistics/\d+/weight")
 
 
 def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -101,12 +102,12 @@ class State:
                 tensors[name].copy_(tensor)
 
     @contextmanager
-    def meeting(self, state: Mapping[str, Tensor] | None) -> Iterator[None]:
+    def meeting(self, state: Mapping[str, Tensor]) -> Iterator[None]:
         """With these values inside, and then with those of before."""
         tensors = self.tensors()
-        before = {name: tensors[name].clone() for name in state or {}}
+        before = {name: tensors[name].clone() for name in state}
         try:
-            self.write(state or {})
+            self.write(state)
             yield
         finally:
             self.write(before)
@@ -172,7 +173,7 @@ class State:
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Take over what `saved` gave, in this version or an older one."""
-        names = [n for n in self.tensors() if n in saved or not n.endswith(SINCE_0_1)]
+        names = [n for n in self.tensors() if n in saved or not SINCE_0_1.fullmatch(n)]
         self.write({name: saved[name] for name in names})
         for network in self.slots.networks:
             if network.statistics is not None:

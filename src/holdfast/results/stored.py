@@ -258,12 +258,14 @@ def read_analysis(folder: RunFolder) -> pl.DataFrame | None:
 def read_run(manifest: Manifest) -> Run:
     """The run that a manifest is of, without running any code that it names: methods of one's own
     have to be loaded before."""
-    method, tags = manifest.run["method"], manifest.run.get("tags", ())
+    method = manifest.run.get("method")
+    if not isinstance(method, str):
+        raise ValueError("The manifest does not say which method was run.")
     options = {name: value for name, value in manifest.run.items() if name in OPTIONS}
     run = object.__new__(Run)
     find = partial(find_loaded, hashes=manifest.hashes)
     vars(run)["methods"] = parse(method, find)
-    Run.__init__(run, method, tags=tuple(tags), **nested(options))
+    Run.__init__(run, method, tags=manifest.tags, **nested(options))
     return run
 
 

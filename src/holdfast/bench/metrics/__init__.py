@@ -1,1 +1,5 @@
 """What is measured of a run."""
+
+from holdfast.util.imports import require
+
+require("polars", "holdfast.bench")
