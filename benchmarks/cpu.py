@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import tyro
 
-from holdfast.util.cpu import MEMORY, WAIT
+from holdfast.util.cpu import MEMORY, SLEEP, WAIT
 
 # released: see above. waiting: the same with the wait policy alone. ours: holdfast's default.
 Way = Literal["released", "waiting", "ours"]
@@ -61,7 +61,7 @@ PAUSE = 0.05
 def work(case: Case, way: Way, batch: int) -> None:
     """A step for each line that comes in; its processor time and wall time go out."""
     if way == "waiting":
-        os.environ["OMP_WAIT_POLICY"] = "passive"
+        os.environ.update(SLEEP)
     import holdfast
 
     if way == "ours":

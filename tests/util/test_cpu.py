@@ -133,5 +133,6 @@ def test_doctor_says_when_it_is_missing(monkeypatch):
         return [one.text for one in holdfast.doctor(resnet20(), method="bn").findings]
 
     assert not any("CPU" in text for text in notes())
-    monkeypatch.delenv("OMP_WAIT_POLICY")
+    for name in cpu.SLEEP:
+        monkeypatch.delenv(name)
     assert any("idle threads spin: call holdfast.tune_cpu()" in text for text in notes())

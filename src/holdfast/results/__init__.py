@@ -1,7 +1,5 @@
-"""Stored runs: read, grouped over seeds, compared, and written as tables.
-
-Whoever shows them needs nothing of the benchmark but the names below.
-"""
+"""Stored runs: read, grouped over seeds, compared, and written as tables. Whoever shows them needs
+nothing of the benchmark but the names below."""
 
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import MIXED
