@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,7 +100,7 @@ def preview_methods(runs: Sequence[Run], materials: Materials) -> list[str]:
     return [f"note: {', '.join(names)}: {text}." for text, names in titles.items()]
 
 
-class Display:
+class Display(ABC):
     """`with Board(runs) as board: perform_all(runs, out, tell=board)`."""
 
     screen: Live | Bars
@@ -131,14 +132,13 @@ class Display:
             self.outcomes[number] = news
             if news.error:
                 self.latest.pop(number, None)
-        lines = list(self.hear(number, before, news))
-        if not self.console.is_terminal:
-            for line in lines:
+        for line in self.hear(number, before, news):
+            if not self.console.is_terminal:
                 print(line, file=self.console.file, flush=True)
 
+    @abstractmethod
     def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
         """Take in what is new of a run, after what was told of it before; and say it in lines."""
-        raise NotImplementedError
 
 
 class Board(Display):
