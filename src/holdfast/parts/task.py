@@ -15,9 +15,11 @@ from holdfast.engine.network import Network
 from holdfast.engine.norms import Normalisation
 from holdfast.parts.augment import Augment, Augmentation
 from holdfast.parts.upkeep import Teacher
+from holdfast.source.budgets import Budgets, budgets_key
 from holdfast.source.gather import Gaussians
 from holdfast.source.loaders import Replay
-from holdfast.source.source import Source, Work
+from holdfast.source.source import Source
+from holdfast.source.work import Work
 
 T = TypeVar("T")
 
@@ -86,6 +88,13 @@ class Task:
         kind = "diagonal" if diagonal else "full"
         source = self._source(f"gaussians/{kind}/", "gaussians/all/")
         return source.gaussians_of(self.network, self.fresh, diagonal=diagonal)
+
+    def budgets(self, *, samples: int = 3000, skew: float = 0.1, quantile: float = 0.95) -> Budgets:
+        """How far batches of source images lie from the source, in each batch norm layer."""
+        source = self._source(budgets_key(samples, skew, quantile))
+        return source.budgets_of(
+            self.network, self.fresh, samples=samples, skew=skew, quantile=quantile
+        )
 
     @property
     def batch_size(self) -> int:

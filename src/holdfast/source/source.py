@@ -1,4 +1,5 @@
-"""What is known before the stream: prototypes, Fisher information, Gaussians, images to replay."""
+"""What is known before the stream: prototypes, Fisher information, Gaussians, budgets, images to
+replay."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from holdfast.engine.checks import InputRange
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
 from holdfast.source.agreement import find_mistake
+from holdfast.source.budgets import Budgets, budgets_key, make_budgets
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.loaders import Order, Replay, checked_batches
+from holdfast.source.work import Work
 from holdfast.util import files
 from holdfast.util.files import tensor_hash
 from holdfast.util.words import listed
 
 KIND = "a source"
-WORK = "work on a source"
 
 # What else a file's header tells.
 SAVED = ("head", "limit", "fisher_samples", "input_range")
@@ -179,6 +181,27 @@ class Source:
                 self.tensors |= gather_gaussians(source, batches, diagonal=diagonal)
         return Gaussians.of(self.tensors, kind, network)
 
+    def budgets_of(
+        self,
+        network: Network,
+        fresh: Callable[[], Network],
+        *,
+        samples: int = 3000,
+        skew: float = 0.1,
+        quantile: float = 0.95,
+    ) -> Budgets:
+        """How far batches of the first `samples` images lie from all of them, in each layer."""
+        self._check_head(network)
+        key = budgets_key(samples, skew, quantile)
+        if f"{key}limits" not in self.tensors:
+            with torch.inference_mode(False), torch.no_grad():
+                source = fresh()
+                limit = samples if self.limit is None else min(samples, self.limit)
+                batches = self._batches(source, "Source budgets", "budgets", limit)
+                made = make_budgets(source, batches, skew=skew, quantile=quantile)
+                self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
+        return Budgets.of(files.under(key, self.tensors), network)
+
     def replay(self, network: Network) -> Replay:
         """Labelled source batches, in the loader's order, cycling."""
 
@@ -200,7 +223,8 @@ class Source:
             self.tensors[order] = found.digest
         data = {name: self.tensors[name] for name in (*WORKED_ON, order)}
         key = tensor_hash(data, f"{self.model_hash} {self.head} {text}")
-        return Work(key, self, (*data, f"work/{key}/"))
+        names = (*data, f"work/{key}/")
+        return Work(key, names, self.model_hash, self.tensors, self.cache)
 
     def _check_head(self, network: Network) -> None:
         if network.head_name != self.head:
@@ -297,38 +321,3 @@ class Source:
                 )
             self._spent.append(loader)
         return loader
-
-
-@dataclass(frozen=True)
-class Work:
-    """A piece of work on a source that takes long: what there is of it, done or not.
-
-    It lies among the source's tensors, and in its cache folder if it has one. names: of all tensors
-    of the source that have to do with it.
-    """
-
-    key: str
-    source: Source
-    names: tuple[str, ...]
-
-    def load(self) -> dict[str, Tensor]:
-        """Nothing if the work has not begun."""
-        found = files.under(f"work/{self.key}/", self.source.tensors)
-        if not found and self._path is not None and self._path.exists():
-            found = files.read(self._path, WORK)[1]
-            self._enter(found)
-        return found
-
-    def save(self, tensors: Mapping[str, Tensor]) -> None:
-        copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
-        self._enter(copies)
-        if self._path is not None:
-            files.write(self._path, WORK, {"model": self.source.model_hash}, copies)
-
-    def _enter(self, tensors: Mapping[str, Tensor]) -> None:
-        self.source.tensors |= {f"work/{self.key}/{n}": t for n, t in tensors.items()}
-
-    @property
-    def _path(self) -> Path | None:
-        folder = self.source.cache
-        return None if folder is None else Path(folder) / f"{self.key[:32]}.safetensors"

@@ -1,0 +1,259 @@
+"""How far batches of source images lie from the source, by chance and by their labels alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.engine.network import Network, at_least_float32
+from holdfast.engine.norms import batch_norms
+from holdfast.engine.step import Step
+from holdfast.source.loaders import check_labels
+from holdfast.source.split import FEWEST, Split, describe, read_off, two_means
+from holdfast.util.samplers import rotta
+
+# Of so many images are the batches that are drawn, and so often.
+SIZES = tuple(2**power for power in range(10))
+DRAWS = 200
+# From each order of the images by labels, so many runs.
+RUNS = 10
+
+EPSILON = 1e-5
+LEAST = 1e-30
+
+
+def budgets_key(samples: int, skew: float, quantile: float) -> str:
+    """Below which a source keeps budgets that were made so."""
+    return f"budgets/{samples}/{skew:g}/{quantile:g}/"
+
+
+class Point(nn.Module):
+    """A place in the network: what source images look like there, and how far batches of them are
+    from that.
+
+    mean, var, weight: of each channel; limits: of the drift of 1, 2, 4, … 512 source images, as
+    logarithms; rows: how long its input is on axis 0 for each image.
+    """
+
+    mean: Tensor
+    var: Tensor
+    weight: Tensor
+
+    def __init__(self, moments: Tensor, limits: Sequence[float] = (), rows: int = 1):
+        super().__init__()
+        for name, tensor in zip(("mean", "var", "weight"), moments, strict=True):
+            self.register_buffer(name, tensor)
+        self.limits, self.rows = tuple(limits), rows
+
+    def drift(self, mean: Tensor, var: Tensor) -> Tensor:
+        """How far batches of these means and variances, (…, channels), are from the source."""
+        moved = (mean - self.mean) ** 2 / (self.var + EPSILON)
+        spread = ((var + EPSILON) / (self.var + EPSILON)).log() ** 2
+        return ((moved + 0.5 * spread) * self.weight).sum(-1)
+
+    def limit(self, images: int) -> float:
+        """The drift that batches of so many source images stay below, nearly always."""
+        return read_off(self.limits, images)
+
+
+@dataclass(frozen=True, eq=False)
+class Budgets:
+    """By batch norm layer, in the order in which they run: a point for each time it runs in a
+    forward. One for the features; and where images of two kinds are told apart, unless the network
+    has no batch norm layer that could."""
+
+    layers: Mapping[str, tuple[Point, ...]]
+    features: Point
+    split: Split | None
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], network: Network) -> Budgets:
+        """As `make_budgets` wrote them."""
+        layers: dict[str, tuple[Point, ...]] = {}
+        limits, rows = tensors["limits"].tolist(), tensors["rows"].tolist()
+
+        def point(number: int, moments: Tensor) -> Point:
+            made = Point(moments, limits[number], rows[number])
+            return made.to(network.device, network.full_dtype)
+
+        found = sorted(name for name in tensors if name.startswith("layer/"))
+        for number, name in enumerate(found):
+            layer = name.split("/", 2)[2]
+            layers[layer] = (*layers.get(layer, ()), point(number, tensors[name]))
+        split = None
+        if "split/limits" in tensors:
+            center, deviation = tensors["split/place"]
+            weight = tensors[found[0]][2]
+            split = Split(center, deviation, weight, tensors["split/limits"].tolist())
+        return cls(layers, point(len(found), tensors["features"]), split)
+
+
+@dataclass
+class Moments:
+    """Mean and variance of each image's channels at one point, (images, channels)."""
+
+    layer: str | None
+    weight: Tensor
+    rows: int
+    mean: Tensor
+    var: Tensor
+
+
+# A layer, None for the features, and how often it has run in this forward.
+Place = tuple[str | None, int]
+
+
+class Watcher:
+    """Sees what goes into each batch norm layer."""
+
+    def __init__(self, layers: Mapping[str, nn.Module]):
+        self.layers = layers
+        self.found: dict[Place, list[tuple[Tensor, Tensor]]] = {}
+        self.rows: dict[Place, int] = {}
+        self.hooks = ExitStack()
+        for name, layer in layers.items():
+            self.hooks.enter_context(layer.register_forward_pre_hook(self._watching(name)))
+
+    def begin(self, images: int) -> None:
+        self.images = images
+        self.uses = dict.fromkeys(self.layers, 0)
+
+    def _watching(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def see(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            place = name, self.uses[name]
+            self.uses[name] += 1
+            self.rows[place], x = by_image(inputs[0], self.images, name)
+            self.found.setdefault(place, []).append(moments_of(x))
+
+        return see
+
+
+def gather_moments(
+    network: Network, batches: Iterable[tuple[Tensor, object]]
+) -> tuple[Iterator[Moments], Tensor]:
+    """The moments at each point, in the order in which layers run and the features last, and the
+    images' labels."""
+    watcher = Watcher(batch_norms(network.model))
+    labels: list[Tensor] = []
+    features: list[tuple[Tensor, Tensor]] = []
+    with watcher.hooks:
+        for images, given in batches:
+            labels.append(check_labels(given, len(images), network.classes))
+            watcher.begin(len(images))
+            features.append(moments_of(Step(network, images).features))
+    watcher.found[None, 0] = features
+
+    def points() -> Iterator[Moments]:
+        # One at a time: of a large network they are large together.
+        for layer, use in list(watcher.found):
+            parts = watcher.found.pop((layer, use))
+            mean, var = (torch.cat(each) for each in zip(*parts, strict=True))
+            weight = _weight(None if layer is None else watcher.layers[layer], mean.shape[1])
+            yield Moments(layer, weight, watcher.rows.get((layer, use), 1), mean, var)
+
+    return points(), torch.cat(labels)
+
+
+def by_image(x: Tensor, images: int, name: str) -> tuple[int, Tensor]:
+    """A layer's input with one row an image, and how many rows each had."""
+    rows, left = divmod(len(x), images)
+    if left or not rows:
+        raise ValueError(
+            f"The batch norm layer {name!r} sees {len(x)} rows for {images} images, so that it "
+            "cannot be said which image is behind which: its statistics cannot be followed."
+        )
+    if rows > 1:  # such as patches, which follow each other in axis 0
+        x = x.reshape(images, rows, *x.shape[1:]).movedim(1, -1)
+    return rows, x
+
+
+def moments_of(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each image's mean and variance by channel, on the CPU."""
+    wide = at_least_float32(x.detach())
+    if wide.ndim == 2:
+        return wide.cpu(), torch.zeros_like(wide, device="cpu")
+    var, mean = torch.var_mean(wide.flatten(2), 2, correction=0)
+    return mean.cpu(), var.cpu()
+
+
+def _weight(layer: nn.Module | None, channels: int) -> Tensor:
+    """How much each channel counts: by the square of its scale, if it has one."""
+    scale = getattr(layer, "weight", None)
+    square = torch.ones(channels).double() if scale is None else scale.detach().cpu().double() ** 2
+    return square / square.sum().clamp_min(LEAST)
+
+
+def make_budgets(
+    network: Network,
+    batches: Iterable[tuple[Tensor, object]],
+    *,
+    skew: float,
+    quantile: float,
+) -> dict[str, Tensor]:
+    """One pass over the source with the model as it was trained. Batches are drawn from its images
+    at random, and as runs of an order in which labels come in clusters (Dirichlet, of `skew`)."""
+    points, labels = gather_moments(network, batches)
+    drawn = Drawn(labels, skew)
+    made: dict[str, Tensor] = {}
+    limits, rows = list[Tensor](), list[int]()
+    for number, moments in enumerate(points):
+        mean, var = moments.mean.double().mean(0), moments.var.double().mean(0)
+        var = var + moments.mean.double().var(0, correction=0)
+        table = torch.stack([mean, var, moments.weight])
+        name = f"layer/{number:04}/{moments.layer}" if moments.layer is not None else "features"
+        made[name] = table
+        limits.append(drawn.limits(Point(table), moments, quantile))
+        rows.append(moments.rows)
+        if number == 0 and moments.layer is not None and moments.rows == 1:
+            made |= drawn.split(moments, quantile)
+    made |= {"limits": torch.stack(limits), "rows": torch.tensor(rows)}
+    if not all(bool(tensor.isfinite().all()) for tensor in made.values()):
+        raise ValueError("What the model's layers make of the source images is NaN or Inf.")
+    return made
+
+
+class Drawn:
+    """Batches drawn from the source's images: the same for every point."""
+
+    def __init__(self, labels: Tensor, skew: float):
+        images, rng = len(labels), np.random.default_rng(0)
+        orders = [rotta(rng, labels.numpy(), gamma=skew) for _ in range(DRAWS // RUNS)]
+        self.random = {size: rng.integers(images, size=(DRAWS, size)) for size in SIZES}
+        self.counts = {}
+        for size in SIZES:
+            starts = rng.integers(images, size=(len(orders), RUNS, 1))
+            runs = (starts + np.arange(size)) % images
+            skewed = np.stack([order[run] for order, run in zip(orders, runs, strict=True)])
+            both = torch.from_numpy(np.concatenate([self.random[size], skewed.reshape(-1, size)]))
+            counts = torch.zeros(len(both), images)
+            self.counts[size] = counts.scatter_add_(1, both, torch.ones(both.shape))
+
+    def limits(self, point: Point, moments: Moments, quantile: float) -> Tensor:
+        """Logarithms of the larger of both quantiles of the drift, for each size."""
+        # From the source's mean on, so that squares do not swallow what is to be found.
+        moved = moments.mean - point.mean.to(moments.mean)
+        both = torch.cat([moved, moments.var + moved**2], 1)
+        found = []
+        for size, counts in self.counts.items():
+            shift, square = ((counts.to(both) @ both).double() / size).chunk(2, 1)
+            drift = point.drift(point.mean + shift, (square - shift**2).clamp_min(0))
+            found.append(drift.reshape(2, DRAWS).quantile(quantile, 1).amax())
+        return torch.stack(found).clamp_min(LEAST).log()
+
+    def split(self, moments: Moments, quantile: float) -> dict[str, Tensor]:
+        """Where images lie, and how far apart two means of random batches are."""
+        mean, var = moments.mean.double(), moments.var.double()
+        deviation, center = torch.std_mean(describe(mean, var), 0, correction=0)
+        split = Split(center, deviation.clamp_min(EPSILON), moments.weight)
+        place, found = split.place(mean, var), []
+        for size in SIZES:
+            if size >= FEWEST:
+                ratio = two_means(place[self.random[size]])[1]
+                found.append(ratio.nan_to_num(0, posinf=1 / LEAST).quantile(quantile))
+        limits = torch.stack(found).clamp_min(LEAST).log()
+        return {"split/place": torch.stack([center, split.deviation]), "split/limits": limits}

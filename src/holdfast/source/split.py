@@ -1,0 +1,104 @@
+"""Two kinds of image in one batch, such as intruders among a camera's own images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Fewer images are never parted, and a group has to have two of them and a share of the batch.
+FEWEST = 8
+SMALLEST_SHARE = 1 / 16
+ROUNDS = 10
+
+# Where a variance has no room below it.
+FLOOR = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Where a batch's images lie at the first batch norm layer, and whether they are of two kinds.
+
+    center, deviation: of the source's images, each described by `describe`; weight: of channels.
+    All of it in float64 and on the CPU. limits: how far apart two means of source batches of 8,
+    16, … images lie, as logarithms.
+    """
+
+    center: Tensor
+    deviation: Tensor
+    weight: Tensor
+    limits: Sequence[float] = ()
+
+    def place(self, mean: Tensor, var: Tensor) -> Tensor:
+        """Each image among the source's, (…, images, 2 channels)."""
+        found = describe(mean.detach().cpu().double(), var.detach().cpu().double())
+        return (found - self.center) / self.deviation * self.weight.sqrt().repeat(2)
+
+    def groups(self, mean: Tensor, var: Tensor) -> tuple[Tensor, ...]:
+        """Positions of the images of each kind, on the CPU, that of the first image before the
+        other; empty if all are of one kind."""
+        images = len(mean)
+        if images < FEWEST:
+            return ()
+        second, ratio = two_means(self.place(mean, var))
+        second = second != second[0]
+        sizes = int((~second).sum()), int(second.sum())
+        if min(sizes) < max(2, SMALLEST_SHARE * images) or not ratio > self.limit(images):
+            return ()
+        return (~second).nonzero().flatten(), second.nonzero().flatten()
+
+    def limit(self, images: int) -> float:
+        return read_off(self.limits, images, first=FEWEST)
+
+
+def describe(mean: Tensor, var: Tensor) -> Tensor:
+    """An image by the mean and the spread of its channels."""
+    return torch.cat([mean, 0.5 * (var + FLOOR).log()], -1)
+
+
+def two_means(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Of points (…, n, size): which belong to the second of two groups, and the squared distance
+    of their means over the mean squared distance of a point to its own. NaN: there is one group.
+
+    They start from the two sides of the first principal component.
+    """
+    second = _first_component(z - z.mean(-2, keepdim=True)) > 0
+    one, other = _means(z, second)
+    for _ in range(ROUNDS):
+        # On which side of the plane half-way between both means.
+        apart = (other - one).mT
+        before, second = second, (z @ apart > (one + other) @ apart / 2).squeeze(-1)
+        if torch.equal(before, second):
+            break
+        one, other = _means(z, second)
+    own = torch.where(second[..., None], other, one)
+    within = ((z - own) ** 2).sum(-1).mean(-1)
+    return second, ((other - one) ** 2).sum((-1, -2)) / within
+
+
+def _first_component(z: Tensor) -> Tensor:
+    """The score of each point on the direction in which they vary most."""
+    narrow = z.shape[-2] < z.shape[-1]
+    _, vectors = torch.linalg.eigh(z @ z.mT if narrow else z.mT @ z)
+    largest: Tensor = vectors[..., -1:]
+    return (largest if narrow else z @ largest).squeeze(-1)
+
+
+def _means(z: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """Of each group, (…, 1, size); NaN for one without points, which then never has any."""
+    share = torch.stack([~second, second], -2).to(z)
+    found = share @ z / share.sum(-1, keepdim=True)
+    return found[..., :1, :], found[..., 1:, :]
+
+
+def read_off(logarithms: Sequence[float], images: int, first: int = 1) -> float:
+    """Of a curve given at first, 2 first, 4 first, … images: its value for so many, by straight
+    lines in log-log, and beyond its end as there."""
+    last = len(logarithms) - 1
+    place = min(max(math.log2(images / first), 0), last)
+    before = min(int(place), last - 1)
+    low, high = logarithms[before : before + 2]
+    return math.exp(low + (high - low) * (place - before))
