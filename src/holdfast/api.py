@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ from holdfast.recipes.compose import Composition, compose, parse
 from holdfast.recipes.registry import find_loaded
 from holdfast.source.source import Source
 from holdfast.util import files
-from holdfast.util.words import first_line
+from holdfast.util.words import enumerated, first_line
 
 
 def adapt(
@@ -87,6 +88,9 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
 
     source: only for what a file does not hold, such as replay images.
 
+    A file that was saved with images=False has no window and no memory: a warning says so, they
+    fill anew, and until they are full the adapter goes on otherwise than the one that was saved.
+
     >>> import torch, holdfast
     >>> from holdfast.models import resnet20
     >>> model, images = resnet20(10), torch.rand(8, 3, 32, 32)
@@ -133,4 +137,10 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"({type(error).__name__}: {first_line(error)}): load it with the code that saved it, "
             "or adapt() anew."
         ) from error
+    if left_out := header.get("left_out"):
+        warnings.warn(
+            f"{path} was saved without images: {enumerated(left_out)} of {method.names} begin "
+            "empty and fill anew. What was learnt is all there.",
+            stacklevel=2,
+        )
     return adapter

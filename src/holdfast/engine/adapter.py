@@ -190,9 +190,15 @@ class Adapter(NotExportable):
             self._state.reset()
             self.last = Last()
 
-    def save(self, path: str | Path) -> None:
-        """Write all that `holdfast.load` needs to go on, but replay images."""
-        header = {
+    def save(self, path: str | Path, *, images: bool = True) -> None:
+        """Write all that `holdfast.load` needs to go on, but replay images.
+
+        images: whether images of the stream are written, where any are kept (a window, RoTTA's
+            memory; `holdfast card` says which methods do). Without them the file says what was
+            left out, and a loaded adapter begins with an empty window or memory: it goes on with
+            all that was learnt, but not bit for bit.
+        """
+        header: dict[str, Any] = {
             "model": self.model_hash,
             "method": str(self.method),
             "options": asdict(self.options),
@@ -200,7 +206,10 @@ class Adapter(NotExportable):
             "fisher_samples": None if self.source is None else self.source.fisher_samples,
         }
         with self._lock:
-            tensors = self._state.saved()
+            tensors = self._state.saved(images=images)
+            kept = self._state.extra_state()
+            if not images and kept:  # a file of a state without images is the same either way
+                header["left_out"] = sorted({name.partition("/")[0] for name in kept})
             if self.source is not None and self._slots.task.taken:
                 wanted = tuple(self._slots.task.taken)
                 taken = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}

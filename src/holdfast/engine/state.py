@@ -162,9 +162,10 @@ class State:
         if self.learn is not None:
             self.learn.load_extra_state(files.under("memory/", saved))
 
-    def saved(self) -> dict[str, Tensor]:
-        """All that a file holds of it."""
-        tensors = {**self.tensors(), **self.extra_state(), "draws": self.draws.state}
+    def saved(self, *, images: bool = True) -> dict[str, Tensor]:
+        """All that a file holds of it, with or without the images that it keeps."""
+        extra = self.extra_state() if images else {}
+        tensors = {**self.tensors(), **extra, "draws": self.draws.state}
         if self.rollback:
             tensors |= {f"healthy/{name}": value for name, value in self.healthy.items()}
             # A copy, since the two may be one, and a file holds no tensor twice.

@@ -77,6 +77,8 @@ class Card:
     largest_batch: int | None
     """Of how many images a batch may be for these two to hold; None: of any number."""
     memory: str
+    saves: str
+    """What of single images its state file holds."""
     parts: tuple[Part, ...]
 
     def __str__(self) -> str:
@@ -93,6 +95,7 @@ class Card:
             "forwards a batch": self.forwards + bound,
             "backwards a batch": self.backwards + bound,
             "peak memory": self.memory,
+            "state file holds": self.saves,
         }
         return Group(Text(self.name, "bold"), facts(named), *self.parts)
 
@@ -117,6 +120,7 @@ def card(
         backwards=_range(method.backwards),
         largest_batch=host.largest_batch(),
         memory=_memory(method),
+        saves=_saves(method),
         parts=tuple(
             _part(resolved, one, context)
             for resolved, one, context in zip(method.methods, written, method.contexts, strict=True)
@@ -168,6 +172,17 @@ def _memory(method: Composition) -> str:
     )
     most = backward if method.backwards[1] else "one forward"
     return "; ".join([most, *(part.memory for part in method.methods if part.memory)])
+
+
+def _saves(method: Composition) -> str:
+    """What of single images is in a file that `save` writes."""
+    if any(part.keeps_images for part in method.methods):
+        kept = "images, those in its memory"
+    elif any(part.keeps_samples for part in method.methods):
+        kept = "no images, but features of single images"
+    else:
+        kept = "no images and no features of single images"
+    return f"{kept}; with window=W, the last W − 1 images. save(path, images=False): no images"
 
 
 def _range(fewest_and_most: tuple[int, int]) -> str:

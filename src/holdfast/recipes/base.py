@@ -65,6 +65,8 @@ class Method(Settled):
     neutral: ClassVar[Mapping[str, Value] | None] = None
     # Keeps images or features one by one; of a window only the newest are taken in.
     keeps_samples: ClassVar[bool] = False
+    # Whether those are images themselves, which its state file then holds.
+    keeps_images: ClassVar[bool] = False
     # Without a gradient the optimiser still steps, so that momentum moves weights.
     steps_without_gradient: ClassVar[bool] = False
     backwards: ClassVar[int] = 0

@@ -75,6 +75,7 @@ class Rotta(Learner):
         "more than `every` images there are several. Plug-ins see the memory's augmented view."
     )
     keeps_samples: ClassVar[bool] = True
+    keeps_images: ClassVar[bool] = True
     passes: ClassVar = (0, 1)
     memory: ClassVar[str] = (
         "another copy of the network (the teacher), `capacity` images, and a copy of the state "
