@@ -1,4 +1,5 @@
 import pickle
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -176,3 +177,28 @@ def test_a_flow_shows_what_it_is():
     assert repr(one).endswith(": 1 image in 1 batch>")
     assert eval(repr(flow.stream), {"Mixed": type(flow.stream)}) == flow.stream
     assert flow.stream.order in repr(flow.stream)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "continual", "gradual(limit=8000)", "mixed", "correlated", "correlated(sampler=note)",
+        "recurring(limit=5000)", pytest.param("single", marks=pytest.mark.slow),
+        "labelshift(steps=7000)", "noisy(limit=35000)", "endless(samples=1000000)",
+        "endless(samples=1000000,speed=200)", "paced",
+    ],
+)  # fmt: skip
+def test_a_million_samples_in_flat_memory(spec):
+    pool = Counted(0, 70_000, 10)
+    data = Made(pool)  # whatever is asked for is made of the same pool, when images are read
+    flow = parse(spec).over(data)
+    list(zip(range(3), flow.plans(), strict=False))
+    tracemalloc.start()
+    try:
+        samples = sum(plan.size for plan in flow.plans())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert samples >= 1_000_000 - 15 * 64
+    # A million images of 32×32 are 12 GB; only the order of one stretch is ever held.
+    assert peak < 40e6

@@ -51,6 +51,14 @@ def test_single_shows_one_at_a_time():
     assert [len(one.labels) for one in batches] == [1] * 48
 
 
+def test_note_drops_a_batch_that_is_not_full():
+    flow = parse("correlated(sampler=note)").over(CountedData(1000, 10))
+    assert {plan.size for plan in flow.plans()} == {64}
+    assert flow.samples == 15 * 960
+    with pytest.raises(ValueError, match="fewer than 64 images"):
+        parse("correlated(sampler=note)").over(CountedData(60, 4))
+
+
 def test_recurring_visits_the_same_domains_in_draws_of_their_own():
     batches = list(Recurring(visits=3).over(CountedData(500)).batches())
     once = list(Correlated().over(CountedData(500)).batches())

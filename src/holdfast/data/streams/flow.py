@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from holdfast.data.pools import Indices
-from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.view import Origin, View
+from holdfast.util.samplers import Sampler
 from holdfast.util.settings import Settled
 
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from holdfast.data.pools import Indices, Pool, Uniform
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.data.streams import samplers
 from holdfast.data.streams.flow import Lazily, Stretch, count_batches
-from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.spec import ORDER_MEANING, Stream, limit_setting
 from holdfast.data.streams.view import Origin, View
+from holdfast.util import samplers
+from holdfast.util.samplers import Sampler
 from holdfast.util.settings import setting
 
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, cast
 
 from holdfast.data.pools import Data, Pool
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.data.streams import samplers
 from holdfast.data.streams.flow import Flow, Stretch
 from holdfast.data.streams.papers import ordered
-from holdfast.data.streams.samplers import Sampler
 from holdfast.data.streams.view import Origin, View
+from holdfast.util import samplers
+from holdfast.util.samplers import Sampler
 from holdfast.util.settings import Settled, SpecError, Value, read_settings, setting, whole
 from holdfast.util.words import listed, nearest
 

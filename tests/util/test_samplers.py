@@ -1,12 +1,9 @@
-import tracemalloc
 from itertools import groupby, pairwise
 
 import numpy as np
 import pytest
-from pools_for_tests import Counted, CountedData
 
-from holdfast.data.pools import Made
-from holdfast.data.streams import parse, samplers
+from holdfast.util import samplers
 
 LABELS = np.random.default_rng(0).permutation(np.arange(10_000) % 50)
 
@@ -86,14 +83,6 @@ def test_note_says_when_it_cannot():
         samplers.note(rng(), np.arange(100) % 10, beta=1e-3, tries=3)
 
 
-def test_note_drops_a_batch_that_is_not_full():
-    flow = parse("correlated(sampler=note)").over(CountedData(1000, 10))
-    assert {plan.size for plan in flow.plans()} == {64}
-    assert flow.samples == 15 * 960
-    with pytest.raises(ValueError, match="fewer than 64 images"):
-        parse("correlated(sampler=note)").over(CountedData(60, 4))
-
-
 @pytest.mark.parametrize("ratio", [1, 9, 1000])
 def test_label_shift_draws_the_likely_class_by_its_ratio(ratio):
     steps = 2000
@@ -116,28 +105,3 @@ def test_label_shift_draws_images_with_replacement_and_evenly():
     counts = np.bincount(order, minlength=100)
     statistic = ((counts - 100) ** 2 / 100).sum()
     assert abs(statistic - 90) < 4 * (2 * 90) ** 0.5  # each class's 1000 draws over its 10 images
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "continual", "gradual(limit=8000)", "mixed", "correlated", "correlated(sampler=note)",
-        "recurring(limit=5000)", pytest.param("single", marks=pytest.mark.slow),
-        "labelshift(steps=7000)", "noisy(limit=35000)", "endless(samples=1000000)",
-        "endless(samples=1000000,speed=200)", "paced",
-    ],
-)  # fmt: skip
-def test_a_million_samples_in_flat_memory(spec):
-    pool = Counted(0, 70_000, 10)
-    data = Made(pool)  # whatever is asked for is made of the same pool, when images are read
-    flow = parse(spec).over(data)
-    list(zip(range(3), flow.plans(), strict=False))
-    tracemalloc.start()
-    try:
-        samples = sum(plan.size for plan in flow.plans())
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert samples >= 1_000_000 - 15 * 64
-    # A million images of 32×32 are 12 GB; only the order of one stretch is ever held.
-    assert peak < 40e6

@@ -1,4 +1,4 @@
-"""In which order a stretch of a stream shows its samples: positions, drawn by the labels alone."""
+"""In which order samples are shown: positions, drawn by the labels alone."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.random import Generator
+from numpy.typing import NDArray
 
-from holdfast.data.pools import Indices
-
+Indices = NDArray[np.int64]
 Sampler = Callable[[Generator, Indices], Indices]
-"""From the labels of a stretch's samples to the positions that are shown, in order."""
+"""From the labels of samples to the positions that are shown, in order."""
 
 
 def shuffle(rng: Generator, labels: Indices) -> Indices:
