@@ -140,6 +140,8 @@ def equalize(values: Tensor) -> Tensor:
     first = counts.gather(1, lowest)
     above = counts.cumsum(1) - first
     rest = (flat.shape[1] - first).clamp(min=1)
-    spread = (above.float() * (255 / rest.float())).round_().clamp_(0, 255).byte()
+    # One division, then one product, as OpenCV rounds: halves are frequent.
+    scale = torch.full_like(rest, 255, dtype=torch.float32) / rest
+    spread = (above * scale).round_().clamp_(0, 255).byte()
     even = spread.gather(1, flat)
     return torch.where(first == flat.shape[1], values.flatten(1), even).view_as(values)
