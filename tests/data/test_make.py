@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from holdfast.cli.main import main
 from holdfast.data import make as maker
-from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, HOLDOUT, corrupt
 from holdfast.data.make import make
 from holdfast.data.readers.arrays import read_npz
 from holdfast.data.readers.folders import read_folder
@@ -260,3 +260,20 @@ def test_all_corruptions_of_a_clean_set_in_order(npz):
         assert not torch.equal(images, frozen)
     with pytest.raises(KeyError, match="has no domain 'nix'"):
         found["nix"]
+
+
+def test_the_hold_out_corruptions_are_made_by_themselves_or_besides(npz, tmp_path, capsys):
+    out, command = tmp_path / "out", ["data", "make", str(npz), str(tmp_path / "out")]
+    assert main([*command, "--corruptions", "fog", "--holdout"]) == 2
+    assert "leave out one of them" in capsys.readouterr().err and not out.exists()
+    assert main([*command, "--holdout"]) == 0
+    assert {path.stem for path in out.glob("*.npy")} == {*HOLDOUT, "labels", "original"}
+    alone = open_data(out, corruptions=HOLDOUT)
+    assert [domain.name for domain in alone.domains] == [*HOLDOUT, "original"]
+    with pytest.raises(FileNotFoundError, match=r"lacks gaussian_noise\.npy"):
+        open_data(out)
+    assert main([*command, "--corruptions", "fog"]) == 0
+    both = open_data(out, corruptions=["fog", "spatter"])
+    on_the_fly = open_data(npz, corruptions=["fog", "spatter"])
+    for name in ("fog", "spatter"):
+        assert torch.equal(both[name].raw(range(COUNT)), on_the_fly[name].raw(range(COUNT)))

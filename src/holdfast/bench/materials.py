@@ -20,7 +20,7 @@ from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.cache import cached, cached_set
 from holdfast.data.cache import fingerprint as data_fingerprint
-from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, EVERY
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
 from holdfast.data.pools import Data, Pool, find_table
@@ -275,14 +275,14 @@ def open_alike(data: DataOptions, name: str, **options: Any) -> Images:
 
 
 def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
-    """A set as a whole; where it lacks something, what a stream shows of it, with clean images if
-    there are any."""
+    """The benchmark's corruptions and whatever else a stream shows; where the set lacks something,
+    what the stream shows of it, with clean images if there are any."""
     options = {field: value for field, value in vars(data).items() if value is not None}
     name = options.pop("name")
+    some = [each for each in EVERY if each in shown] or CORRUPTIONS
     try:
-        return open_data(name, **options)
+        return open_data(name, corruptions=tuple(dict.fromkeys((*CORRUPTIONS, *some))), **options)
     except FileNotFoundError:
-        some = [each for each in CORRUPTIONS if each in shown] or CORRUPTIONS
         for clean in (True, CLEAN in shown):
             with suppress(FileNotFoundError):
                 return open_data(name, corruptions=some, clean=clean, **options)

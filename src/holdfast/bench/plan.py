@@ -12,7 +12,7 @@ from typing import Any
 
 import holdfast
 from holdfast.bench.options import NOT_IN_FINGERPRINT, OPTIONS, SEVERITY, RunOptions
-from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.data.corrupt.corruptions import EVERY
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams import Noisy, Stream, parse
 from holdfast.models.normalization import Normalization, parse_normalization
@@ -149,7 +149,7 @@ class Run(RunOptions):
 def read_domains(text: str) -> list[str]:
     """The domains that a text names, with commas between them, in its order; clean images are
     `original`, or clean."""
-    known = (*CORRUPTIONS, CLEAN)
+    known = (*EVERY, CLEAN)
     names = [CLEAN if name.strip() == "clean" else name.strip() for name in text.split(",")]
     for name in names:
         if name not in known:
@@ -173,6 +173,8 @@ SHORT = {
     "brightness": "bright",
     "elastic_transform": "elastic",
     "jpeg_compression": "jpeg",
+    "speckle_noise": "speckle",
+    "gaussian_blur": "blur",
 }
 
 

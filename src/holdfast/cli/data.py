@@ -8,7 +8,8 @@ from typing import Literal
 
 import tyro
 
-from holdfast.data.corrupt.tables import CORRUPTIONS, SEVERITIES, Table
+from holdfast.data.corrupt.tables import CORRUPTIONS, HOLDOUT, SEVERITIES, Table
+from holdfast.util.words import listed
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,9 @@ class Make:
     layout: Literal["arrays", "folders"] | None = None
     """arrays (CIFAR-C's) or folders (ImageNet-C's). Default: like the clean set."""
     corruptions: tuple[str, ...] = CORRUPTIONS
+    holdout: bool = False
+    """The four corruptions that are kept apart for choosing settings, speckle_noise, gaussian_blur,
+    spatter and saturate, in place of the fifteen; a copy that has those gets these besides."""
     severities: tuple[int, ...] = SEVERITIES
     table: Table | None = None
     """Whose parameters. Default: cifar for images up to 64×64, else imagenet."""
@@ -92,6 +96,11 @@ class Make:
         from holdfast.data.make import make
         from holdfast.data.readers.sets import open_clean
 
+        if self.holdout and self.corruptions != CORRUPTIONS:
+            raise ValueError(
+                f"--holdout makes {listed(HOLDOUT)}, and --corruptions names others: leave out one "
+                "of them, or name all that are wanted by --corruptions."
+            )
         clean = open_clean(
             self.clean, self.root, images=self.images, classes=self.classes, size=self.size
         )
@@ -99,7 +108,7 @@ class Make:
             clean,
             self.out,
             layout=self.layout,
-            corruptions=self.corruptions,
+            corruptions=HOLDOUT if self.holdout else self.corruptions,
             severities=self.severities,
             table=self.table,
             seed=self.seed,

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.data.corrupt.corruptions import CORRUPTIONS, Table, corrupt
+from holdfast.data.corrupt.corruptions import EVERY, Table, corrupt
 from holdfast.data.images import Images, as_bytes
 from holdfast.data.readers.layouts import CLEAN
 
@@ -145,7 +145,7 @@ class Made:
 
     def at(self, *layers: Layer) -> Pool:
         for name, _ in layers:
-            if name not in CORRUPTIONS:
+            if name not in EVERY:
                 raise KeyError(f"there is no corruption {name!r}")
         clean = self.clean if isinstance(self.clean, Images) else PoolImages(self.clean)
         return Corrupted(clean, layers, self.recipe)

@@ -7,12 +7,17 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from holdfast.data.corrupt.corruptions import CORRUPTIONS, corrupt
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, EVERY, HOLDOUT, corrupt
+from holdfast.data.corrupt.dice import Dice
+from holdfast.data.corrupt.spatter import spatter
 from holdfast.data.corrupt.tables import CIFAR, IMAGENET
 from holdfast.data.corrupt.weather import OWN, scaled_ice
 
-FIXED = ("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression")
-RANDOM = [name for name in CORRUPTIONS if name not in FIXED]
+FIXED = (
+    "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression",
+    "gaussian_blur", "saturate",
+)  # fmt: skip
+RANDOM = [name for name in EVERY if name not in FIXED]
 
 
 def some_images(count, height=32, width=32, channels=3):
@@ -32,12 +37,13 @@ def test_the_order_is_the_benchmarks():
         "motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast",
         "elastic_transform", "pixelate", "jpeg_compression",
     )  # fmt: skip
-    assert tuple(IMAGENET) == CORRUPTIONS
+    assert HOLDOUT == ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+    assert tuple(CIFAR) == tuple(IMAGENET) == EVERY == CORRUPTIONS + HOLDOUT
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    corruption=st.sampled_from(CORRUPTIONS),
+    corruption=st.sampled_from(EVERY),
     severity=st.integers(1, 5),
     table=st.sampled_from(["cifar", "imagenet"]),
     seed=st.integers(-(2**40), 2**40),
@@ -95,7 +101,7 @@ def test_noise_is_not_the_same_at_another_severity_or_of_another_kind():
         assert abs(together) < 0.1
 
 
-@pytest.mark.parametrize("corruption", CORRUPTIONS)
+@pytest.mark.parametrize("corruption", EVERY)
 def test_nothing_around_it_matters(corruption):
     images = IMAGES.float() / 255
     expected = [corrupt(images, corruption, severity, table="cifar") for severity in (3, 5)]
@@ -125,7 +131,7 @@ def test_many_images_go_through_in_groups():
     assert torch.equal(whole[390:], last)
 
 
-@pytest.mark.parametrize("corruption", CORRUPTIONS)
+@pytest.mark.parametrize("corruption", EVERY)
 def test_any_size_colour_and_dtype(corruption):
     for shape in ((1, 224, 224), (2, 16, 16), (2, 40, 67), (2, 67, 40)):
         for channels in (1, 3):
@@ -141,7 +147,7 @@ def test_any_size_colour_and_dtype(corruption):
                     assert off.max() < 1.01, (shape, channels, severity, table)
 
 
-@pytest.mark.parametrize("corruption", CORRUPTIONS)
+@pytest.mark.parametrize("corruption", EVERY)
 def test_input_stays_as_it_was_and_layout_does_not_matter(corruption):
     images = IMAGES.float() / 255
     kept = images.clone()
@@ -155,7 +161,7 @@ def test_input_stays_as_it_was_and_layout_does_not_matter(corruption):
 
 
 @pytest.mark.parametrize("table", ["cifar", "imagenet"])
-@pytest.mark.parametrize("corruption", [*CORRUPTIONS[:3], *CORRUPTIONS[10:12], *CORRUPTIONS[13:]])
+@pytest.mark.parametrize("corruption", [*EVERY[:3], *EVERY[10:12], *EVERY[13:17]])
 def test_more_severe_is_further_from_the_image(corruption, table):
     images = some_images(24, 64, 64).float() / 255
     far = [
@@ -173,6 +179,25 @@ def test_black_gets_bright_and_colour_keeps_its_hue():
     red = torch.tensor([0.5, 0.25, 0.0]).view(1, 3, 1, 1).expand(1, 3, 32, 32)
     bright = corrupt(red, "brightness", 5, table="cifar")[0, :, 0, 0]
     assert torch.allclose(bright, torch.tensor([0.8, 0.4, 0.0]))
+
+
+def test_saturation_leaves_black_and_white_and_the_brightest_channel():
+    for level in (0.0, 1.0):
+        plain = torch.full((1, 3, 16, 16), level)
+        assert torch.equal(corrupt(plain, "saturate", 1, table="cifar"), plain)
+    images = IMAGES.float() / 255
+    for severity in range(1, 6):
+        made = corrupt(images, "saturate", severity, table="imagenet")
+        assert torch.allclose(made.amax(1), images.amax(1))
+
+
+def test_an_image_without_a_drop_stays_as_it_is():
+    """Thirty images of 16×16 at a threshold that few of them reach."""
+    gray = torch.full((30, 3, 16, 16), 0.25)
+    made = spatter(gray, Dice(0, "spatter", 1, range(30)), 0.5, 0.1, 1, 0.6, 0.5, 0)
+    dry = (made == gray).flatten(1).all(1)
+    assert made.isfinite().all() and 0 < dry.sum() < 30
+    assert ((made[~dry] > gray[~dry]).flatten(1).any(1)).all()
 
 
 def test_our_ice_is_small_and_is_found():
@@ -262,6 +287,13 @@ elastic_transform | 0,0,.08 .05,.2,.07 .08,.06,.06 .1,.04,.05 .1,.03,.03 \
                   | 2,.7,.1 2,.08,.2 .05,.01,.02 .07,.01,.02 .12,.01,.02
 pixelate          | .95 .9 .85 .75 .65                      | .6 .5 .4 .3 .25
 jpeg_compression  | 80 65 58 50 40                          | 25 18 15 10 7
+speckle_noise     | .06 .1 .12 .16 .2                       | .15 .2 .35 .45 .6
+gaussian_blur     | .4 .6 .7 .8 1                           | 1 2 3 4 6
+spatter           | .62,.1,.7,.7,.5,0 .65,.1,.8,.7,.5,0 .65,.3,1,.69,.5,0 \
+                    .65,.1,.7,.69,.6,1 .65,.1,.5,.68,.6,1 \
+                  | .65,.3,4,.69,.6,0 .65,.3,3,.68,.6,0 .65,.3,2,.68,.5,0 \
+                    .65,.3,1,.65,1.5,1 .67,.4,1,.65,1.5,1
+saturate          | .3,0 .1,0 1.5,0 2,.1 2.5,.2             | .3,0 .1,0 2,0 5,.1 20,.2
 """
 
 

@@ -1,4 +1,4 @@
-"""Blur: defocus, glass, motion, zoom; and linear filters, for whole batches at once."""
+"""Blur: defocus, glass, motion, zoom, gaussian; and linear filters, for whole batches at once."""
 
 from __future__ import annotations
 
@@ -94,14 +94,18 @@ def zoom_blur(images: Tensor, dice: Dice, stop: float, step: float) -> Tensor:
     return out / (len(factors) + 1)
 
 
+def gaussian_blur(images: Tensor, dice: Dice, sigma: float) -> Tensor:
+    return gaussian(images, sigma, "nearest", truncate=4)
+
+
 def gaussian(images: Tensor, sigma: float, border: Border, truncate: float) -> Tensor:
     """Gaussian blur, cut off at `truncate` sigmas.
 
     As two matrix products: exact at the borders whatever the width, and faster than convolution.
     """
     height, width = images.shape[-2:]
-    down = _gaussian_matrix(height, sigma, border, truncate).to(images.device)
-    across = _gaussian_matrix(width, sigma, border, truncate).to(images.device)
+    down = _gaussian_matrix(height, sigma, border, truncate).to(images)
+    across = _gaussian_matrix(width, sigma, border, truncate).to(images)
     return down @ images @ across.T
 
 
@@ -118,7 +122,7 @@ def _gaussian_matrix(side: int, sigma: float, border: Border, truncate: float) -
         taken = np.where(taken < side, taken, 2 * side - 1 - taken)
     matrix = np.zeros((side, side))
     np.add.at(matrix, (np.arange(side)[:, None], taken), weights / weights.sum())
-    return torch.from_numpy(matrix).float()
+    return torch.from_numpy(matrix)
 
 
 def convolve(images: Tensor, kernel: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""The corruption maker: fifteen corruptions at five severities, for batches of any images."""
+"""The corruption maker: fifteen corruptions of the benchmark and its four for choosing settings, at
+five severities, for batches of any images."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from holdfast.data.corrupt import blur, digital, noise, weather
+from holdfast.data.corrupt import blur, digital, noise, spatter, weather
 from holdfast.data.corrupt.dice import Dice
 from holdfast.data.corrupt.tables import CORRUPTIONS as CORRUPTIONS
+from holdfast.data.corrupt.tables import EVERY as EVERY
+from holdfast.data.corrupt.tables import HOLDOUT as HOLDOUT
 from holdfast.data.corrupt.tables import TABLES
 from holdfast.data.corrupt.tables import Table as Table
 from holdfast.data.corrupt.weather import OWN
@@ -21,8 +24,8 @@ from holdfast.util.words import listed, nearest
 
 _MAKERS: dict[str, Callable[..., Tensor]] = {
     name: getattr(family, name)
-    for name in CORRUPTIONS
-    for family in (noise, blur, weather, digital)
+    for name in EVERY
+    for family in (noise, blur, weather, digital, spatter)
     if hasattr(family, name)
 }
 # Those that pillow makes take bytes and give bytes.
@@ -83,10 +86,10 @@ def _clipped(images: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def check_corruption(name: str) -> None:
-    if name not in CORRUPTIONS:
+    if name not in EVERY:
         raise ValueError(
-            f"There is no corruption {name!r}.{nearest(name, CORRUPTIONS)} There are: "
-            f"{listed(CORRUPTIONS, 15)}."
+            f"There is no corruption {name!r}.{nearest(name, EVERY)} There are: "
+            f"{listed(EVERY, 99)}."
         )
 
 

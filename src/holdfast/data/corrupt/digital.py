@@ -1,4 +1,4 @@
-"""Digital: contrast, elastic transform, pixelate, JPEG."""
+"""Digital: contrast, saturation, elastic transform, pixelate, JPEG."""
 
 from __future__ import annotations
 
@@ -18,6 +18,19 @@ from holdfast.data.corrupt.dice import Dice
 def contrast(images: Tensor, dice: Dice, factor: float) -> Tensor:
     mean = images.mean((2, 3), keepdim=True)
     return mean.lerp(images, factor)
+
+
+def saturate(images: Tensor, dice: Dice, factor: float, more: float) -> Tensor:
+    """Times and plus on the saturation of HSV, which leaves value and hue: each channel's distance
+    from the largest is scaled."""
+    if images.shape[1] == 1:
+        return images
+    value, least = images.amax(1, keepdim=True), images.amin(1, keepdim=True)
+    saturation = (value - least) / value
+    scale = (saturation * factor + more).clamp_(0, 1) / saturation
+    # Gray has no hue. The benchmark takes 0 for it, which is red.
+    reddened = value * (1 - more * images.new_tensor([0, 1, 1]).view(3, 1, 1))
+    return torch.where(value > least, value - (value - images) * scale, reddened)
 
 
 def elastic_transform(

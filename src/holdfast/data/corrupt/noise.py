@@ -1,4 +1,4 @@
-"""Noise: gaussian, shot, impulse."""
+"""Noise: gaussian, shot, impulse, speckle."""
 
 from __future__ import annotations
 
@@ -59,3 +59,8 @@ def impulse_noise(images: Tensor, dice: Dice, amount: float) -> Tensor:
     draws = dice.bits(*images.shape[1:]).to(images.device)
     half = int(amount * 2**31)
     return images.masked_fill(draws < half - 2**31, 0).masked_fill_(draws >= 2**31 - half, 1)
+
+
+def speckle_noise(images: Tensor, dice: Dice, sigma: float) -> Tensor:
+    """The brighter, the noisier."""
+    return dice.normal(*images.shape[1:]).to(images.device).mul_(sigma).add_(1).mul_(images)

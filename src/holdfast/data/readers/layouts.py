@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.corrupt.tables import CORRUPTIONS
+from holdfast.data.corrupt.tables import EVERY
 from holdfast.data.corrupt.tables import SEVERITIES as SEVERITIES
 from holdfast.data.images import Images, Lazy, check_labels
 from holdfast.data.readers.arrays import ArrayImages, check_images, read_array, read_header
@@ -22,7 +22,7 @@ from holdfast.util.words import listed
 
 CLEAN = "original"
 # ImageNet-C's archives; some people keep their folders around what they hold.
-GROUPS = ("noise", "blur", "weather", "digital")
+GROUPS = ("noise", "blur", "weather", "digital", "extra")
 
 
 def check_severity(severity: int) -> int:
@@ -31,7 +31,7 @@ def check_severity(severity: int) -> int:
 
 def is_arrays(folder: Path) -> bool:
     """CIFAR-C's layout, or what is left of it."""
-    return any((folder / f"{name}.npy").is_file() for name in ("labels", *CORRUPTIONS))
+    return any((folder / f"{name}.npy").is_file() for name in ("labels", *EVERY))
 
 
 def read_arrays(

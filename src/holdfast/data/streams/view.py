@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.data.corrupt.corruptions import CORRUPTIONS
+from holdfast.data.corrupt.corruptions import EVERY
 from holdfast.data.pools import Data, Indices, Layer, Pool, domain_name
 from holdfast.data.streams.papers import ORDERS
 from holdfast.util.words import nearest
@@ -78,7 +78,7 @@ class View:
             names = list(self.data)
         else:
             names = [domain.name for domain in getattr(self.data, "domains", ())]
-        known = (*(names or CORRUPTIONS), *ORDERS, "random")
+        known = (*(names or EVERY), *ORDERS, "random")
         asked = [name for name, _ in origin.layers] or [origin.domain]
         return next((nearest(name, known) for name in asked if name not in known), "")
 
