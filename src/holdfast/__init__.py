@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from holdfast.api import adapt as adapt
     from holdfast.api import load as load
     from holdfast.engine.adapter import Adapter as Adapter
+    from holdfast.engine.health import Health as Health
+    from holdfast.engine.health import HealthOptions as HealthOptions
     from holdfast.engine.last import Last as Last
     from holdfast.explain.doctor import doctor as doctor
     from holdfast.models.normalization import normalized as normalized
@@ -44,6 +46,8 @@ else:
     # the command line's help do not wait for torch.
     _PLACES = {
         "Adapter": "engine.adapter",
+        "Health": "engine.health",
+        "HealthOptions": "engine.health",
         "Last": "engine.last",
         "Learner": "recipes.base",
         "Method": "recipes.base",

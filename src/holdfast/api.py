@@ -10,6 +10,7 @@ from torch import nn
 
 from holdfast.engine.adapter import KIND, Adapter
 from holdfast.engine.checks import InputRange
+from holdfast.engine.health import Guard, HealthOptions
 from holdfast.engine.network import MemoryFormat, fingerprint
 from holdfast.engine.options import Options, Precision
 from holdfast.recipes.base import Method
@@ -32,6 +33,8 @@ def adapt(
     memory_format: MemoryFormat = "auto",
     compile: bool = False,
     precision: Precision | None = None,
+    guard: Guard = "alarm",
+    health: HealthOptions | None = None,
     rollback: bool = False,
 ) -> Adapter:
     """A model that adapts to its stream: `adapt(model, "eata+debias", source=source)`.
@@ -47,7 +50,11 @@ def adapt(
     memory_format: "auto" is channels_last for convolutional nets, contiguous for others.
     compile: run the network through `torch.compile`.
     precision: "bfloat16" or "float16" for forwards by autocast; None follows the caller's autocast.
-    rollback: when predictions collapse, go back to the last healthy state instead of only warning.
+    guard: what is done when health turns bad (adapting does harm, or predictions collapse). "alarm":
+        warn; "none": nothing; "rollback": go back to the last healthy state, and go on from there;
+        "fallback": go back, and have the source model answer until that state is as good again.
+    health: how health is watched; `HealthOptions` has the defaults.
+    rollback: the same as guard="rollback".
 
     The model itself is never changed.
 
@@ -66,7 +73,8 @@ def adapt(
         memory_format=memory_format,
         compile=compile,
         precision=precision,
-        rollback=rollback,
+        guard="rollback" if rollback and guard == "alarm" else guard,
+        health=HealthOptions() if health is None else health,
     )
     return Adapter(model, _composition(method, preset), source, options)
 
@@ -125,10 +133,7 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"{method.names} replays source images, which {path} does not hold: pass "
             "source=holdfast.Source.load(path, loader=…), or the source given to adapt()."
         )
-    options = header["options"]
-    if options["input_range"] is not None:
-        options["input_range"] = tuple(options["input_range"])
-    adapter = Adapter(model, method, source, Options(**options))
+    adapter = Adapter(model, method, source, Options.from_file(header["options"]))
     try:
         adapter.restore(tensors)
     except (KeyError, RuntimeError) as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from threading import RLock
 from typing import Any, Literal
@@ -15,11 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.batch import Runner
+from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
+from holdfast.engine.health import Health
 from holdfast.engine.last import Last
-from holdfast.engine.network import fingerprint, without_autocast
+from holdfast.engine.monitor import HARMS
+from holdfast.engine.network import Network, fingerprint, without_autocast
 from holdfast.engine.options import Options
+from holdfast.engine.reference import Reference
 from holdfast.engine.slots import fill
 from holdfast.engine.state import State
 from holdfast.engine.step import Step
@@ -29,6 +33,12 @@ from holdfast.util import files
 from holdfast.util.words import enumerated
 
 KIND = "an adapter state"
+
+NOT_CALIBRATED = (
+    "guard='fallback' compares the adapter with the source model, which takes a source that was "
+    "calibrated for that: Source.from_loader(model, loader, "
+    "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
+)
 
 
 class Adapter(NotExportable):
@@ -54,11 +64,35 @@ class Adapter(NotExportable):
             self._slots = fill(method, model, source, options)
             self._state = State(self._slots, options)
         self._runner = Runner(self._state)
-        self.method = self._slots.method
-        self.network = self._slots.task.network
         # Two threads that share an adapter wait for each other.
         self._lock = RLock()
+        self.method = self._slots.method
+        self.network = self._slots.task.network
         self.last = Last()
+        if source is not None:
+            self._begin_estimates(model, source)
+        if options.guard == "fallback" and self._state.monitor.reference is None:
+            raise ValueError(NOT_CALIBRATED)
+
+    def _begin_estimates(self, model: nn.Module, source: Source) -> None:
+        """Calibrate what is told of health, if the source has what that takes."""
+        slots, network = self._slots, self.network
+        if network.head_name is None or not source.can_calibrate(slots.answers):
+            return
+
+        def fresh() -> Network:
+            return Network(model, head=self.options.head, memory_format=network.memory_format_name)
+
+        def predict(images: Tensor) -> Tensor:
+            return self._runner.predict(images, len(images))
+
+        with self._full_precision(), without_autocast(model):
+            reference = Reference(fresh(), source.budgets_of(network, fresh))
+            made = source.calibration_of(
+                slots.answers, network, lambda batches: calibrate(predict, reference, batches)
+            )
+        slots.task.taken.update(source.health_names(slots.answers))
+        self._state.monitor.begin(reference, made)
 
     def __repr__(self) -> str:
         network, batches = self.network, int(self._state.batches)
@@ -88,47 +122,102 @@ class Adapter(NotExportable):
             try:
                 admitted, newest = self._admit(images)
                 recent = state.window.after(admitted)
-                batch = self._runner.look(admitted, newest)
+                if state.fallback.active:
+                    logits, did = self._stand_by(admitted, newest)
+                else:
+                    logits, did = self._adapt(admitted, newest, undo)
             except BaseException as error:
                 undo()
                 self.last = Last(batch=int(state.batches), refused=str(error))
                 raise
-            if batch.problem is None:
-                self._runner.commit(batch)
+            if did.refused is None:
                 state.window.images = recent
-                logits = batch.logits
-            else:
-                undo()
-                after = self._slots.prediction.after
-                logits = self._runner.predict(admitted, newest) if after else batch.logits
-            learn, proposal, problem = self._slots.learn, batch.proposal, batch.problem
-            due = learn is not None and proposal.due
-            idle = False
-            if due and problem is None:
-                # An optimiser that goes on without a term to drive it does not count.
-                idle = state.activity(batch.stepped and bool(proposal.losses))
-            collapsed = problem is None and state.collapsed(logits)
-            self.last = Last(
-                batch=int(state.batches),
-                losses=batch.losses,
-                images=proposal.images,
-                reliable=batch.step.reliable_count,
-                due=due,
-                stepped=batch.stepped,
-                step_rate=state.activity.rate,
-                hardly_acts=state.activity.hardly_acts,
-                gradient_norm=batch.gradient_norm,
-                refused=problem,
-                collapsed=collapsed,
-                rolled_back=collapsed and self.options.rollback,
-                forwards=sum(network.forwards for network in self._slots.networks),
-                backwards=proposal.backwards,
-                seconds=time.perf_counter() - start,
-            )
-            told = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
-            for text in told:
+            self.last = replace(did, seconds=time.perf_counter() - start)
+            quiet = self.options.guard == "none"
+            for text in did.news(self.method.names, quiet=quiet):
                 warnings.warn(text, stacklevel=2)  # the line that called the adapter
         return logits
+
+    def _adapt(self, images: Tensor, newest: int, undo: Callable[[], None]) -> tuple[Tensor, Last]:
+        """Answer a batch and learn from it; what that did."""
+        state, batch = self._state, self._runner.look(images, newest)
+        if batch.problem is None:
+            self._runner.commit(batch)
+            logits = batch.logits
+        else:
+            undo()
+            after = self._slots.prediction.after
+            logits = self._runner.predict(images, newest) if after else batch.logits
+        proposal, problem = batch.proposal, batch.problem
+        due = self._slots.learn is not None and proposal.due
+        idle = False
+        if due and problem is None:
+            # An optimiser that goes on without a term to drive it does not count.
+            idle = state.activity(batch.stepped and bool(proposal.losses))
+        nothing: tuple[tuple[str, ...], bool, bool] = ((), False, False)
+        healthy = problem is not None
+        alarm, collapsed, acted = nothing if healthy else self._watch(images[-newest:], logits)
+        return logits, Last(
+            batch=int(state.batches),
+            losses=batch.losses,
+            images=proposal.images,
+            reliable=batch.step.reliable_count,
+            due=due,
+            stepped=batch.stepped,
+            step_rate=state.activity.rate,
+            hardly_acts=state.activity.hardly_acts,
+            inactivity=self.inactivity() if idle else None,
+            gradient_norm=batch.gradient_norm,
+            refused=problem,
+            collapsed=collapsed,
+            alarm=alarm,
+            rolled_back=acted,
+            forwards=sum(network.forwards for network in self._slots.networks),
+            backwards=proposal.backwards,
+        )
+
+    def _watch(self, images: Tensor, logits: Tensor) -> tuple[tuple[str, ...], bool, bool]:
+        """What rings after a batch; whether its predictions have collapsed; whether a healthy state
+        was put back."""
+        state, monitor = self._state, self._state.monitor
+        measured = monitor.measure(images, logits)[0] if monitor.due else None
+        alarm = tuple(monitor(logits, measured))
+        collapsed = state.collapsed(logits)
+        if not state.keeps_healthy:
+            return alarm, collapsed, False
+        bad = collapsed or HARMS in alarm
+        if bad:
+            state.go_back()
+            monitor.harm.start()
+            if self.options.guard == "fallback":
+                state.fallback.start()
+        else:
+            state.remember()
+        return alarm, collapsed, bad
+
+    def _stand_by(self, images: Tensor, newest: int) -> tuple[Tensor, Last]:
+        """Answer with the source model, and see what the healthy state would have said."""
+        state, monitor = self._state, self._state.monitor
+        tried = self._runner.predict(images, newest)
+        measured, logits = monitor.measure(images[-newest:], tried)
+        monitor(tried, measured)
+        if monitor.as_good is not None and state.fallback(monitor.as_good):
+            monitor.harm.start()
+        state.batches += 1
+        return logits, Last(batch=int(state.batches), fallback=True)
+
+    @property
+    def health(self) -> Health:
+        """How the adapter does, as far as that can be told without labels.
+
+        Estimates of drift and accuracy need a source that was calibrated for them:
+        `Source.from_loader(model, loader, drifted=holdfast.data.holdout.drifted(loader))`.
+        """
+        with self._lock:
+            state = self._state
+            return state.monitor.health(
+                state.watch, state.activity.rate, state.distance, bool(state.fallback.active)
+            )
 
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return before any update, with no change to anything."""
@@ -152,7 +241,9 @@ class Adapter(NotExportable):
             precision = getattr(torch, self.options.precision)
         elif torch.is_autocast_enabled(kind):
             precision = torch.get_autocast_dtype(kind)
-        for network in self._slots.networks:
+        reference = self._state.monitor.reference
+        beside = [] if reference is None else [reference.network]
+        for network in [*self._slots.networks, *beside]:
             network.precision = precision
         return torch.autocast(kind, enabled=False)
 

@@ -16,6 +16,9 @@ class Last:
     due: whether the method could have taken a step, had all been finite; stepped: whether it did.
     step_rate: the share of the last hundred steps that were due which it took, driven by some term;
     None where none was due yet. hardly_acts: it is below 5 % over a hundred.
+    collapsed: predictions have just collapsed; `adapter.health` says whether they still are.
+    alarm: what has just begun to ring. rolled_back: the last healthy state was put back.
+    fallback: the source model answered, and nothing was learnt.
     """
 
     batch: int = 0
@@ -26,28 +29,34 @@ class Last:
     stepped: bool = False
     step_rate: float | None = None
     hardly_acts: bool = False
+    inactivity: str | None = None
     gradient_norm: float | None = None
     refused: str | None = None
     collapsed: bool = False
+    alarm: tuple[str, ...] = ()
     rolled_back: bool = False
+    fallback: bool = False
     forwards: int = 0
     backwards: int = 0
     seconds: float = 0.0
 
-    def news(self, method: str) -> list[str]:
-        """What of it a person should be told."""
+    def news(self, method: str, *, quiet: bool = False) -> list[str]:
+        """What of it a person should be told; if `quiet`, nothing of health."""
         found = []
         if self.refused is not None:
             what = "" if self.stepped else "A batch was not adapted to: "
             found.append(f"{what}{self.refused}")
+        alarm = [f"{method}: {text}" for text in self.alarm]
         if self.collapsed:
-            advice = "reset() starts again; adapt(…, rollback=True) goes back by itself."
-            if self.rolled_back:
-                advice = "The last healthy state was put back."
-            found.append(
-                f"{method} has collapsed: its predictions fall into a few classes. {advice}"
-            )
-        return found
+            alarm.append(f"{method} has collapsed: its predictions fall into a few classes")
+        advice = (
+            "adapter.health says more; reset() starts again; guard='rollback' or 'fallback' acts."
+        )
+        if self.rolled_back:
+            advice = "The last healthy state was put back."
+        if self.inactivity is not None:
+            found.append(self.inactivity)
+        return [*found, *(f"{text}. {advice}" for text in alarm if not quiet)]
 
 
 class Activity(nn.Module):

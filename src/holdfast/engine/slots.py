@@ -35,6 +35,13 @@ class Slots:
     episode_steps: int
 
     @property
+    def answers(self) -> str:
+        """Which kind of answer it gives before it has learnt: with that, what such an answer is
+        worth is kept in a source."""
+        kinds = [self.task.normalisation, self.prediction, *self.refine]
+        return "-".join(type(kind).__name__ for kind in kinds)
+
+    @property
     def networks(self) -> list[Network]:
         """The network that adapts, and those beside it."""
         return [self.task.network, *self.task.companions]

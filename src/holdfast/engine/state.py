@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from holdfast.engine.fallback import Fallback
 from holdfast.engine.last import Activity, Watch
+from holdfast.engine.monitor import Monitor
 from holdfast.engine.options import Options
 from holdfast.engine.slots import Slots
 from holdfast.parts.predict import Route
@@ -18,8 +20,8 @@ from holdfast.util import files
 # What a collapse or a reset rule takes back; the rest only observes.
 LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/", "refine/")
 
-# Names that files of version 0.1 may not hold: what only observes, and begins anew.
-SINCE_0_1 = re.compile(r"activity/(taken|due|told)|statistics/\d+/weight")
+# Names that older files may not hold: what only observes, and begins anew.
+SINCE_0_1 = re.compile(r"activity/(taken|due|told)|statistics/\d+/weight|health/.*|fallback/.*")
 
 
 def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -28,10 +30,10 @@ def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class State:
-    """The state of a method's parts, of the watch, the window, and the number of batches.
+    """The state of a method's parts, of what watches it, the window, and the number of batches.
 
-    healthy, latest: for rollback, what was learnt when all was known to be well, and at a later
-    time of which that is not known yet.
+    healthy, latest: for a guard that acts, what was learnt when all was known to be well, and at a
+    later time of which that is not known yet.
     """
 
     healthy: dict[str, Tensor]
@@ -42,10 +44,12 @@ class State:
         self.slots = slots
         self.learn = slots.learn
         self.draws = slots.task.draws
-        self.rollback = options.rollback
+        self.keeps_healthy = options.guard in ("rollback", "fallback")
         self.window = Window(options.window)
         self.watch = Watch(network.head_rows) if network.head_name else None
         self.activity = Activity()
+        self.monitor = Monitor(options.health, options.measures_every, network, options.seed)
+        self.fallback = Fallback()
         self.batches = torch.zeros((), dtype=torch.int64)
         self.route: Route | None = None
         self.route = self._find_route()
@@ -71,6 +75,8 @@ class State:
             "optimizer": self.learn.tensors() if self.learn else {},
             "watch": self.watch.state_dict() if self.watch else {},
             "activity": self.activity.state_dict() if self.learn else {},
+            "health": self.monitor.state_dict(),
+            "fallback": self.fallback.state_dict() if self.keeps_healthy else {},
             "prediction": slots.prediction.state_dict(),
             "route": self.route.state_dict() if self.route else {},
         }
@@ -127,24 +133,38 @@ class State:
         self.write(fresh)
 
     def collapsed(self, logits: Tensor) -> bool:
-        """Whether predictions have just collapsed; with rollback, go back to a healthy state."""
+        """Whether predictions have just collapsed."""
         watch = self.watch
         rules = (self.slots.prediction, *self.slots.refine)
         adapts = self.learn is not None or any(rule.state_dict() for rule in rules)
         # A layer taken for the head that is not has another number of classes.
         if watch is None or not adapts or logits.shape[1] != len(watch.frequency):
             return False
-        if not watch(logits.argmax(1)):
-            if self.rollback and watch.settled():
-                self.healthy, self.latest = self.latest, learnt(self.snapshot())
-            return False
-        if self.rollback:
-            self.write(self.healthy)
-            if self.learn is not None:
-                self.learn.load_extra_state({})  # the collapsed model chose what is in it
-            self.latest = self.healthy
-            watch.start()
-        return True
+        return watch(logits.argmax(1)) and self.monitor.collapsed(watch)
+
+    def remember(self) -> None:
+        """Now and then, while all is well: what is put back when it no longer is."""
+        if self.watch is not None and not self.monitor.harm.rings and self.watch.settled():
+            self.healthy, self.latest = self.latest, learnt(self.snapshot())
+
+    def go_back(self) -> None:
+        """To what was learnt when all was well."""
+        self.write(self.healthy)
+        if self.learn is not None:
+            self.learn.load_extra_state({})  # the model that went wrong chose what is in it
+        self.latest = self.healthy
+        if self.watch is not None:
+            self.watch.start()
+
+    def distance(self) -> float:
+        """Of the weights that train from the source's, relative to these."""
+        trained = self.slots.task.parameters
+        if not trained:
+            return 0.0
+        start = [self._fresh[f"model/{name}"] for name in trained]
+        moved = torch._foreach_sub([parameter.detach() for parameter in trained.values()], start)
+        norm = torch.nn.utils.get_total_norm
+        return float(norm(moved) / norm(start).clamp_min(1e-12))
 
     def extra_state(self) -> dict[str, Tensor]:
         """What else there is, of a size that is not known before the stream: images."""
@@ -166,7 +186,7 @@ class State:
         """All that a file holds of it, with or without the images that it keeps."""
         extra = self.extra_state() if images else {}
         tensors = {**self.tensors(), **extra, "draws": self.draws.state}
-        if self.rollback:
+        if self.keeps_healthy:
             tensors |= {f"healthy/{name}": value for name, value in self.healthy.items()}
             # A copy, since the two may be one, and a file holds no tensor twice.
             tensors |= {f"latest/{name}": value.clone() for name, value in self.latest.items()}
@@ -181,7 +201,7 @@ class State:
                 network.statistics.loaded()
         self.draws.state = saved["draws"]
         self.load_extra_state(saved)
-        if self.rollback:
+        if self.keeps_healthy:
             self.healthy = files.under("healthy/", saved)
             self.latest = files.under("latest/", saved)
 

@@ -27,7 +27,7 @@ EPSILON = 1e-5
 LEAST = 1e-30
 
 
-def budgets_key(samples: int, skew: float, quantile: float) -> str:
+def budgets_key(samples: int = 3000, skew: float = 0.1, quantile: float = 0.95) -> str:
     """Below which a source keeps budgets that were made so."""
     return f"budgets/{samples}/{skew:g}/{quantile:g}/"
 

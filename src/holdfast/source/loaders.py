@@ -13,6 +13,9 @@ from holdfast.engine.checks import InputRange, check_images
 from holdfast.engine.network import Network
 from holdfast.util.progress import progress
 
+# Images, labels, and the kind of drift they are under, with its severity: "gaussian_blur-3".
+DriftedBatch = tuple[Tensor, Tensor, str]
+
 
 def checked_batches(
     loader: Iterable[Any],
@@ -42,6 +45,28 @@ def checked_batches(
                 return
     if not seen:
         raise ValueError(f"{what}: the loader is empty.")
+
+
+def drifted_batches(
+    loader: Iterable[Any], input_range: InputRange, network: Network
+) -> Iterator[DriftedBatch]:
+    """Labelled batches under drift, checked."""
+    what = "Calibration of health"
+    with progress(what, None) as advance:
+        for index, batch in enumerate(in_its_own_order(loader)):
+            images, labels = images_and_labels(batch)
+            try:
+                check_images(images, input_range, convolutional=network.is_conv)
+                known = check_labels(labels, len(images), network.classes)
+                if len(batch) < 3 or not isinstance(batch[2], str):
+                    raise ValueError(
+                        "A batch is (images, labels, kind of drift), such as 'clean' or "
+                        "'gaussian_blur-3': holdfast.data.holdout.drifted(loader) makes them."
+                    )
+            except ValueError as error:
+                raise ValueError(f"{what}, batch {index} of drifted=…: {error}") from None
+            yield network.prepare(images), known, batch[2]
+            advance(len(images))
 
 
 def images_and_labels(batch: Any) -> tuple[Any, Any]:

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.checks import InputRange
+from holdfast.engine.estimators import Calibration
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
 from holdfast.source.agreement import find_mistake
 from holdfast.source.budgets import Budgets, budgets_key, make_budgets
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
-from holdfast.source.loaders import Order, Replay, checked_batches
+from holdfast.source.loaders import DriftedBatch, Order, Replay, checked_batches, drifted_batches
 from holdfast.source.work import Work
 from holdfast.util import files
 from holdfast.util.files import tensor_hash
@@ -50,6 +51,7 @@ class Source:
     fisher_samples: int | None = None
     loader: Iterable[Any] | None = None
     fisher: Iterable[Any] | None = None
+    drifted: Iterable[Any] | None = None
     input_range: InputRange = (0.0, 1.0)
     cache: str | Path | None = None
     _spent: list[Iterator[Any]] = field(default_factory=list, init=False)
@@ -62,6 +64,7 @@ class Source:
         limit: int | None = 100_000,
         fisher: Iterable[Any] | None = None,
         *,
+        drifted: Iterable[Any] | None = None,
         head: str | None = None,
         input_range: InputRange = (0.0, 1.0),
         cache: str | Path | None = None,
@@ -69,7 +72,9 @@ class Source:
         """Prototypes of the first `limit` images of a loader that yields (images, labels).
 
         `fisher` is another loader for the images of Fisher information (labels are not used);
-        without it, the same loader serves. `cache` is a folder for work that takes long (RMT's
+        without it, the same loader serves. `drifted` are labelled source images under drift, as
+        `holdfast.data.holdout.drifted(loader)` makes them: with these, `adapter.health` estimates
+        accuracy. `cache` is a folder for work that takes long (RMT's
         warm-up): there it survives a kill, goes on where it stopped, and serves other processes.
 
         >>> import torch, holdfast
@@ -88,6 +93,7 @@ class Source:
             limit=None if limit is None else int(limit),
             loader=loader,
             fisher=fisher,
+            drifted=drifted,
             input_range=input_range,
             cache=cache,
         )
@@ -202,6 +208,27 @@ class Source:
                 self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
         return Budgets.of(files.under(key, self.tensors), network)
 
+    def can_calibrate(self, answers: str) -> bool:
+        """Whether it holds what answers of this kind are worth, or can find out."""
+        return self.drifted is not None or f"health/{answers}/rows" in self.tensors
+
+    def health_names(self, answers: str) -> tuple[str, ...]:
+        """Of all of its tensors that estimates of health take."""
+        return f"health/{answers}/", budgets_key()
+
+    def calibration_of(
+        self, answers: str, network: Network, make: Callable[[Iterable[DriftedBatch]], Calibration]
+    ) -> Calibration:
+        """What answers of this kind are worth under drift, by labelled source images."""
+        self._check_head(network)
+        key = f"health/{answers}/"
+        if f"{key}rows" not in self.tensors:
+            with torch.inference_mode(False), torch.no_grad():
+                given = self._pass(self.drifted, "calibration of health", again=True)
+                made = make(drifted_batches(given, self.input_range, network))
+                self.tensors |= {f"{key}{name}": value for name, value in made.tensors.items()}
+        return Calibration.of(files.under(key, self.tensors))
+
     def replay(self, network: Network) -> Replay:
         """Labelled source batches, in the loader's order, cycling."""
 
@@ -278,6 +305,7 @@ class Source:
         loader: Iterable[Any] | None = None,
         fisher: Iterable[Any] | None = None,
         *,
+        drifted: Iterable[Any] | None = None,
         cache: str | Path | None = None,
     ) -> Source:
         """A saved source. The loaders are for what the file does not hold yet, and for replay."""
@@ -285,7 +313,8 @@ class Source:
         known = {name: header[name] for name in SAVED}
         if known["input_range"] is not None:
             known["input_range"] = tuple(known["input_range"])
-        source = cls(header["model"], tensors, loader=loader, fisher=fisher, cache=cache, **known)
+        known |= {"loader": loader, "fisher": fisher, "drifted": drifted, "cache": cache}
+        source = cls(header["model"], tensors, **known)
         source._warn_of_labels()
         return source
 

@@ -1,0 +1,73 @@
+"""What an adapter's answers are worth before it has learnt, on labelled images under known drift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+
+import torch
+from torch import Tensor
+
+from holdfast.engine.estimators import Calibration, Measured
+from holdfast.engine.reference import Reference
+from holdfast.source.loaders import DriftedBatch
+
+CLEAN = "clean"
+
+
+def calibrate(
+    predict: Callable[[Tensor], Tensor], reference: Reference, batches: Iterable[DriftedBatch]
+) -> Calibration:
+    """Each batch as it comes, and what streams make of it: sorted by label, and mixed with others.
+
+    Of these the first tells what drift costs, the others what batch statistics cost without any.
+    """
+    rows, groups, entropies, rights = (list[Tensor]() for _ in range(4))
+    kinds = {CLEAN: 0}
+    for images, labels, domain in rearranged(batches):
+        if len(images) < 2:
+            continue  # many methods have no answer to one image alone
+        logits, seen = predict(images), reference(images)
+        measured = Measured.of(logits, seen)
+        right, frozen = (
+            (each.argmax(1).cpu() == labels).double() for each in (logits, seen.logits)
+        )
+        accuracies = torch.stack([right.mean(), frozen.mean()])
+        rows.append(torch.cat([accuracies, measured.values]))
+        kind = domain.rpartition("-")[0] or domain
+        groups.append(torch.tensor(kinds.setdefault(kind, len(kinds))))
+        entropies.append(measured.entropies)
+        rights.append(right)
+    found = Calibration(
+        torch.stack(rows) if rows else torch.zeros(0, 0),
+        torch.stack(groups) if groups else torch.zeros(0, dtype=torch.int64),
+        torch.stack([torch.cat(entropies), torch.cat(rights)]) if rows else torch.zeros(2, 0),
+    )
+    if not bool((found.groups == 0).any()) or len(kinds) < 2:
+        raise ValueError(
+            "drifted=… gave no clean batch, or nothing but clean ones, to calibrate health with: "
+            "give what holdfast.data.holdout.drifted(loader) makes of labelled source images, or "
+            "batches of (images, labels, kind) of which some are of the kind 'clean'."
+        )
+    return found
+
+
+def rearranged(batches: Iterable[DriftedBatch]) -> Iterator[DriftedBatch]:
+    """Each domain's batches; the same images by label; and halves of them with halves of the
+    domain before."""
+    before: tuple[Tensor, Tensor] | None = None
+    for domain, members in groupby(batches, key=lambda batch: batch[2]):
+        parts = [(images, labels) for images, labels, _ in members]
+        for images, labels in parts:
+            yield images, labels, domain
+        images, labels = (torch.cat(each) for each in zip(*parts, strict=True))
+        if len(parts) > 1:
+            order = labels.argsort(stable=True)
+            for part in order.tensor_split(len(parts)):
+                yield images[part], labels[part], domain
+        if before is not None:
+            half = min(len(before[0]), len(parts[0][0])) // 2
+            pairs = zip(before, parts[0], strict=True)
+            mixed_images, mixed_labels = (torch.cat([a[:half], b[half:]]) for a, b in pairs)
+            yield mixed_images, mixed_labels, domain
+        before = parts[0]

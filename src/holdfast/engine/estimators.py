@@ -1,0 +1,166 @@
+"""Accuracy without labels, calibrated on labelled source images under drift of known kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from holdfast.engine.reference import Seen
+
+# What is measured of a batch, as shares between 0 and 1.
+COLUMNS = ("confidence", "frozen_confidence", "disagreement", "drift", "mixed", "entropy")
+
+# Keeps the coefficients of what hardly varies on the calibration's images near 0.
+RIDGE = 0.05
+# Of a normal law, 90 % lie within so many deviations.
+NINETY = 1.645
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is seen of a batch without labels, by `COLUMNS`; each image's entropy; and accuracy as
+    dropout tells it, where that was asked for."""
+
+    values: Tensor
+    entropies: Tensor
+    by_dropout: float = 0.0
+
+    @classmethod
+    def of(cls, logits: Tensor, seen: Seen, by_dropout: float = 0.0) -> Measured:
+        """logits: those that the adapter answered with, of the images that `seen` is of."""
+        own, frozen = (each.detach().double().cpu() for each in (logits, seen.logits))
+        probabilities = own.softmax(1)
+        entropies = torch.special.entr(probabilities).sum(1)
+        values = (
+            float(probabilities.amax(1).mean()),
+            float(frozen.softmax(1).amax(1).mean()),
+            float((own.argmax(1) != frozen.argmax(1)).double().mean()),
+            seen.drift,
+            seen.mixed,
+            float(entropies.mean()),
+        )
+        return cls(torch.tensor(values, dtype=torch.float64), entropies, by_dropout)
+
+    def __getitem__(self, column: str) -> float:
+        return float(self.values[COLUMNS.index(column)])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Accuracy of the adapter's answers and of the source model's on the same images; `gain` is
+    how much the first is estimated to be above the second."""
+
+    accuracy: float
+    frozen: float
+    gain: float
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Batches of labelled source images under drift, as the adapter answers before it has learnt.
+
+    rows: of each batch the accuracy, that of the source model, and `COLUMNS`.
+    groups: which kind of drift each row has; 0: none. images: entropy of each image's answer, and
+    whether it was right.
+    """
+
+    rows: Tensor
+    groups: Tensor
+    images: Tensor
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Calibration:
+        return cls(tensors["rows"], tensors["groups"], tensors["images"])
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {"rows": self.rows, "groups": self.groups, "images": self.images}
+
+    def estimate(self, measured: Tensor) -> Estimate:
+        """By agreement with the source model, drift and confidence (a row of `COLUMNS`).
+
+        Of images on which both models agree neither is the better one, so that the gain is a
+        multiple of how many they disagree on.
+        """
+        frozen = float((_for_frozen(measured) @ self._weights[0]).clamp(0, 1))
+        gain = float(_for_gain(measured) @ self._weights[1])
+        accuracy = min(max(frozen + gain, 0.0), 1.0)
+        return Estimate(accuracy, frozen, gain)
+
+    def by_confidence(self, measured: Tensor) -> float:
+        """Difference of confidences (Guillory et al. 2021), as a line through the calibration."""
+        return float((_line(measured[:1]) @ self._confidence).clamp(0, 1))
+
+    def by_threshold(self, entropies: Tensor) -> float:
+        """The share of images below an entropy that as many of the calibration's lie below as are
+        right (Garg et al. 2022, ATC)."""
+        return float((entropies < self._threshold).double().mean())
+
+    @cached_property
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        return self._fit(torch.ones_like(self.groups, dtype=torch.bool))
+
+    def _fit(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.rows[chosen]
+        own, frozen, columns = rows[:, 0], rows[:, 1], rows[:, 2:]
+        return _ridge(_for_frozen(columns), frozen), _ridge(_for_gain(columns), own - frozen)
+
+    @cached_property
+    def _confidence(self) -> Tensor:
+        return _ridge(_line(self.rows[:, 2:3]), self.rows[:, 0])
+
+    @cached_property
+    def _threshold(self) -> float:
+        entropy, right = self.images
+        return float(entropy.quantile(right.mean()))
+
+    @cached_property
+    def half_width(self) -> float:
+        """Of an interval that holds the accuracy of 90 % of batches: estimates of each kind of drift
+        by what the others tell."""
+        found = []
+        for group in sorted(set(self.groups.tolist())):
+            of_it = self.groups == group
+            if bool(of_it.all()):
+                return 0.5
+            weights = self._fit(~of_it)
+            columns = self.rows[of_it, 2:]
+            made = _for_frozen(columns) @ weights[0] + _for_gain(columns) @ weights[1]
+            found.append(made.clamp(0, 1) - self.rows[of_it, 0])
+        return NINETY * float(torch.cat(found).square().mean().sqrt())
+
+    @cached_property
+    def home(self) -> Tensor:
+        """`COLUMNS` on clean source images."""
+        return self.rows[self.groups == 0, 2:].mean(0)
+
+
+def _column(rows: Tensor, name: str) -> Tensor:
+    return rows[..., COLUMNS.index(name)]
+
+
+def _for_frozen(rows: Tensor) -> Tensor:
+    disagreement, drift = _column(rows, "disagreement"), _column(rows, "drift")
+    parts = _column(rows, "frozen_confidence"), drift, disagreement, disagreement * drift
+    return _line(torch.stack(parts, -1))
+
+
+def _for_gain(rows: Tensor) -> Tensor:
+    names = ("drift", "mixed", "confidence", "frozen_confidence")
+    parts = [_column(rows, name) for name in names]
+    disagreement = _column(rows, "disagreement")
+    return torch.stack([disagreement, *(disagreement * part for part in parts)], -1)
+
+
+def _line(columns: Tensor) -> Tensor:
+    return torch.cat([torch.ones_like(columns[..., :1]), columns], -1)
+
+
+def _ridge(inputs: Tensor, target: Tensor) -> Tensor:
+    penalty = RIDGE * torch.eye(inputs.shape[1], dtype=inputs.dtype)
+    found: Tensor = torch.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)
+    return found

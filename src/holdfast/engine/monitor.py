@@ -1,0 +1,199 @@
+"""Watches an adapter without labels: what it measures, what it makes of that, and when it rings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.engine.dropout import DropoutDisagreement
+from holdfast.engine.estimators import COLUMNS, Calibration, Measured
+from holdfast.engine.evidence import Evidence
+from holdfast.engine.health import ADVICE, DRIFT_HURTS, Health, HealthOptions, State
+from holdfast.engine.last import Watch
+from holdfast.engine.network import Network
+from holdfast.engine.reference import Reference
+
+# A batch of n images counts n / (n + REACH) in averages.
+REACH = 64
+# An estimate is made over so many images at least: of a few, whether two models agree is a toss.
+POOL = 32
+# Below this, images are as the source's; what drift costs less than this is none.
+DRIFT = 0.1
+# How much worse than the source model an adapter may seem, and how much worse than at home.
+HARM, RISK = 0.02, 0.05
+# What is better than that counts as so much better at most.
+FLOOR = 0.05
+
+HARMS = "adapting seems to do harm, since the source model alone would do better"
+
+
+class Monitor(nn.Module):
+    """Its buffers are its state. Without a calibration it knows nothing of accuracy and drift.
+
+    recent: averages of confidence and entropy; pool: sums of `COLUMNS` since the last estimate, and
+    the images in it; estimates: averages of accuracy, that of the source model, and drift.
+    """
+
+    recent: Tensor
+    weight: Tensor
+    pool: Tensor
+    estimates: Tensor
+    estimated: Tensor
+    batches: Tensor
+    alarms: Tensor
+
+    def __init__(self, options: HealthOptions, every: int, network: Network, seed: int):
+        super().__init__()
+        self.options, self.every = options, every
+        self.reference: Reference | None = None
+        self.calibration: Calibration | None = None
+        # Whether the latest estimate found the adapter as good as the source model; None: no news.
+        self.as_good: bool | None = None
+        by_dropout = options.estimator == "aetta"
+        self.dropout = DropoutDisagreement(network, seed=seed) if by_dropout else None
+        double = torch.float64
+        self.register_buffer("recent", torch.zeros(2, dtype=double))
+        self.register_buffer("weight", torch.zeros((), dtype=double))
+        self.register_buffer("pool", torch.zeros(len(COLUMNS) + 1, dtype=double))
+        self.register_buffer("estimates", torch.zeros(3, dtype=double))
+        self.register_buffer("estimated", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("alarms", torch.zeros((), dtype=torch.int64))
+        # Each has half of the level, so that both together have it.
+        self.harm = Evidence(options.level / 2, HARM, FLOOR)
+        self.risk = Evidence(options.level / 2, RISK, FLOOR)
+        self.frozen_watch = Watch(network.head_rows) if network.head_name else None
+
+    def begin(self, reference: Reference, calibration: Calibration) -> None:
+        """From now on it can estimate."""
+        self.reference, self.calibration = reference, calibration
+
+    @property
+    def due(self) -> bool:
+        """Whether this batch is one that is measured."""
+        return self.reference is not None and int(self.batches) % self.every == 0
+
+    def measure(self, images: Tensor, logits: Tensor) -> tuple[Measured, Tensor]:
+        """What is seen of these images, answered so, and the source model's answer."""
+        assert self.reference is not None  # `due` has seen to it
+        seen = self.reference(images)
+        if self.frozen_watch is not None and seen.logits.shape[1] == len(
+            self.frozen_watch.frequency
+        ):
+            self.frozen_watch(seen.logits.argmax(1))
+        by_dropout = 0.0 if self.dropout is None else self.dropout(images, logits)
+        return Measured.of(logits, seen, by_dropout), seen.logits
+
+    def forward(self, logits: Tensor, measured: Measured | None) -> list[str]:
+        """Take in a batch that was answered, and what was measured of it; what there is to tell."""
+        self.batches += 1
+        probabilities = logits.detach().double().cpu().softmax(1)
+        share = len(logits) / (len(logits) + REACH)
+        fresh = torch.stack(
+            [probabilities.amax(1).mean(), torch.special.entr(probabilities).sum(1).mean()]
+        )
+        self.recent.lerp_(fresh, share)
+        self.weight.copy_(1 - (1 - self.weight) * (1 - share))
+        return [] if measured is None else self._pooled(measured, len(logits))
+
+    def _pooled(self, measured: Measured, images: int) -> list[str]:
+        self.as_good = None
+        self.pool += torch.cat([measured.values * images, torch.tensor([float(images)])])
+        if float(self.pool[-1]) < POOL:
+            return []
+        mean = self.pool[:-1] / self.pool[-1]
+        self.pool.zero_()
+        return self._estimate(mean, measured)
+
+    def _estimate(self, mean: Tensor, measured: Measured) -> list[str]:
+        assert self.calibration is not None  # something was measured
+        found, drift = self.calibration.estimate(mean), float(mean[COLUMNS.index("drift")])
+        accuracy = {
+            "agreement": found.accuracy,
+            "doc": self.calibration.by_confidence(mean),
+            "atc": self.calibration.by_threshold(measured.entropies),
+            "aetta": measured.by_dropout,
+        }[self.options.estimator]
+        fresh = torch.tensor([accuracy, found.frozen, drift], dtype=torch.float64)
+        self.estimates.copy_(fresh if not self.estimated else 0.5 * (self.estimates + fresh))
+        self.estimated.fill_(True)
+        self.as_good = found.gain > -HARM
+        news = []
+        if self.harm(-found.gain):
+            news.append(HARMS)
+        if self.risk(drift * (self.home - accuracy)):
+            news.append("the model is less accurate here than on source images")
+        self.alarms += len(news)
+        return news
+
+    @property
+    def home(self) -> float:
+        """The accuracy that is estimated of clean source images."""
+        assert self.calibration is not None  # something was measured
+        return self.calibration.estimate(self.calibration.home).accuracy
+
+    # What comes of it.
+
+    def collapsed(self, watch: Watch | None) -> bool:
+        """Whether predictions fall into a few classes, and the source model's do not."""
+        if watch is None or not bool(watch.alarmed):
+            return False
+        frozen = self.frozen_watch
+        if self.reference is None or frozen is None or not int(frozen.images):
+            return True
+        return watch.spread() < 0.5 * frozen.spread()
+
+    def state(self, watch: Watch | None, learns: bool) -> State:
+        if self.collapsed(watch):
+            return "collapsed"
+        if bool(self.harm.rings):
+            return "degrading"
+        drifted = float(self.estimates[2]) > DRIFT if self.reference is not None else learns
+        return "adapting" if drifted else "stable"
+
+    def health(
+        self,
+        watch: Watch | None,
+        step_rate: float | None,
+        distance: Callable[[], float],
+        fallback: bool,
+    ) -> Health:
+        """All that is known now."""
+        state = self.state(watch, step_rate is not None and step_rate > 0)
+        rings = bool(self.harm.rings | self.risk.rings)
+        advice = ADVICE[state]
+        if rings and state in ("stable", "adapting"):
+            advice = DRIFT_HURTS
+        known = dict[str, object]()
+        if self.calibration is not None:
+            home = dict(zip(COLUMNS, self.calibration.home.tolist(), strict=True))
+            known = {
+                "source_entropy": home["entropy"],
+                "source_confidence": home["confidence"],
+                "estimator": self.options.estimator,
+                "risk_bound": self.risk.bound,
+            }
+        if self.calibration is not None and bool(self.estimated):
+            accuracy, frozen, drift = self.estimates.tolist()
+            width = self.calibration.half_width
+            known |= {
+                "accuracy": accuracy,
+                "interval": (max(accuracy - width, 0.0), min(accuracy + width, 1.0)),
+                "frozen_accuracy": frozen,
+                "drift": drift,
+            }
+        if float(self.weight):
+            known["confidence"], known["entropy"] = (self.recent / self.weight).tolist()
+        return Health(
+            state=state,
+            advice=advice,
+            spread=None if watch is None or not int(watch.images) else watch.spread(),
+            step_rate=step_rate,
+            distance=distance(),
+            alarm=rings or state == "collapsed",
+            alarms=int(self.alarms),
+            fallback=fallback,
+            **known,  # type: ignore[arg-type]
+        )
