@@ -109,7 +109,11 @@ class Corrupted(Images):
 
 
 def find_table(clean: Images) -> Table:
-    return "cifar" if max(clean.image(0).shape[1:]) <= SMALL else "imagenet"
+    return table_for(clean.image(0))
+
+
+def table_for(image: Tensor) -> Table:
+    return "cifar" if max(image.shape[-2:]) <= SMALL else "imagenet"
 
 
 class PoolImages(Images):
