@@ -124,6 +124,7 @@ class Adapter(NotExportable):
                 forwards=sum(network.forwards for network in self._slots.networks),
                 backwards=proposal.backwards,
                 seconds=time.perf_counter() - start,
+                **self._slots.told(),
             )
             told = [*self.last.news(self.method.names), *([self.inactivity()] if idle else [])]
             for text in told:

@@ -16,6 +16,9 @@ class Last:
     due: whether the method could have taken a step, had all been finite; stepped: whether it did.
     step_rate: the share of the last hundred steps that were due which it took, driven by some term;
     None where none was due yet. hardly_acts: it is below 5 % over a hundred.
+    Under steady, by batch norm layer: alpha, how far it believed the batch (0: the source alone);
+    drift, how far the batch is from the source, 1 being as far as source batches go. split: how
+    many images each of two kinds had, if there were two.
     """
 
     batch: int = 0
@@ -33,6 +36,9 @@ class Last:
     forwards: int = 0
     backwards: int = 0
     seconds: float = 0.0
+    alpha: Mapping[str, float] = field(default_factory=dict)
+    drift: Mapping[str, float] = field(default_factory=dict)
+    split: tuple[int, ...] = ()
 
     def news(self, method: str) -> list[str]:
         """What of it a person should be told."""
