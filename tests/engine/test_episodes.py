@@ -32,7 +32,7 @@ def test_an_episode_is_one_image_from_the_source_on(net):
     assert not torch.allclose(got, net(images), rtol=1e-3, atol=1e-3)
     # Nothing stays but counters, and what is predicted without an update is the source's.
     state = state_of(adapter)
-    counters = ("batches", "watch/", "activity/", "draws")
+    counters = ("batches", "watch/", "activity/", "health/", "draws")
     for name, tensor in state.items():
         assert name.startswith(counters) or torch.equal(tensor, fresh[name])
     torch.testing.assert_close(adapter.predict(images), net(images))

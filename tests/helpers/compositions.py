@@ -25,7 +25,7 @@ def _all() -> list[str]:
     compositions += [
         (host, plugin) for host in found for plugin in plugins if _go_together(host, plugin)
     ]
-    compositions += [(host, *(p for p in plugins if p != host)) for host in hosts]
+    compositions += [(host, *(p for p in plugins if _go_together(host, p))) for host in hosts]
     compositions += [tuple(plugins)]
     return ["+".join(SMALL.get(name, name) for name in names) for names in compositions]
 
@@ -33,7 +33,7 @@ def _all() -> list[str]:
 def _go_together(host: str, plugin: str) -> bool:
     if host == plugin or not holdfast.methods()[host].standalone:
         return False
-    host, plugin = (holdfast.methods()[name]() for name in (host, plugin))
+    host, plugin = (holdfast.methods()[name]().resolved() for name in (host, plugin))
     return plugin.objection(host) is None
 
 
@@ -62,7 +62,7 @@ def has_neutral(spec: str) -> bool:
 
 def needs_a_batch(spec: str) -> bool:
     """Whether it normalises a batch by itself, so that one image alone is refused."""
-    return holdfast.compose(spec).host.selection().statistics.by_batch
+    return holdfast.compose(spec).by_batch
 
 
 def trains_norms(spec: str) -> bool:

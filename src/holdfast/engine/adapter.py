@@ -174,6 +174,7 @@ class Adapter(NotExportable):
             rolled_back=acted,
             forwards=sum(network.forwards for network in self._slots.networks),
             backwards=proposal.backwards,
+            **self._slots.told(),
         )
 
     def _watch(self, images: Tensor, logits: Tensor) -> tuple[tuple[str, ...], bool, bool]:

@@ -19,6 +19,9 @@ class Last:
     collapsed: predictions have just collapsed; `adapter.health` says whether they still are.
     alarm: what has just begun to ring. rolled_back: the last healthy state was put back.
     fallback: the source model answered, and nothing was learnt.
+    Under steady, by batch norm layer: alpha, how far it believed the batch (0: the source alone);
+    drift, how far the batch is from the source, 1 being as far as source batches go. split: how
+    many images each of two kinds had, if there were two.
     """
 
     batch: int = 0
@@ -39,6 +42,9 @@ class Last:
     forwards: int = 0
     backwards: int = 0
     seconds: float = 0.0
+    alpha: Mapping[str, float] = field(default_factory=dict)
+    drift: Mapping[str, float] = field(default_factory=dict)
+    split: tuple[int, ...] = ()
 
     def news(self, method: str, *, quiet: bool = False) -> list[str]:
         """What of it a person should be told; if `quiet`, nothing of health."""

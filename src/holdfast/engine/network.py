@@ -219,6 +219,8 @@ class Network:
 
     def _run_once(self, images: Tensor) -> tuple[list[Seen], Tensor]:
         self._seen.clear()
+        if self.statistics is not None:
+            self.statistics.begin()
         try:
             return self._run(images)
         finally:

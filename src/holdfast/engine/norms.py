@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from holdfast.engine.mixed import Mixed
+
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 # Running mean, running variance, number of batches; a layer may lack each.
@@ -69,7 +71,14 @@ class Statistics(ABC):
     def loaded(self) -> None:  # noqa: B027
         """Complete what an older file did not hold."""
 
-    # How a forward inside each of these is normalised.
+    def told(self) -> Mapping[str, Any]:
+        """What is to be said of the batch that was recorded, by the names of `Last`."""
+        return {}
+
+    # How a forward inside each of these is normalised. `begin` is called as it starts.
+
+    def begin(self) -> None:  # noqa: B027
+        """A forward begins; one that failed may have left something behind."""
 
     @contextmanager
     def predicting(self) -> Iterator[None]:
@@ -249,39 +258,8 @@ class RobustStatistics(RunningStatistics):
             stored_var.lerp_(var.to(stored_var), self.share)
             # A copy, since the next forward moves the stored one before a backward has used it.
             center, scale = stored_mean.clone(), 1 / (stored_var + layer.eps)
-        same: Tensor = _Mixed.apply(x, mean, center, scale, self.share)  # type: ignore[no-untyped-call]
+        same: Tensor = Mixed.apply(x, mean, center, scale, self.share)  # type: ignore[no-untyped-call]
         return (same, *inputs[1:])
-
-
-class _Mixed(torch.autograd.Function):
-    """x as it is; backwards, what x does to the mean and variance that it is normalised by.
-
-    With m = … + a·mean(x) and v = … + a·var(x), and g the gradient of x/√(v + ε) as if m and v were
-    fixed: dx = g − a/N Σ g − a/N (x − mean) Σ g (x − m)/(v + ε).
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, mean: Tensor, center: Tensor, scale: Tensor, share: float
-    ) -> Tensor:
-        ctx.save_for_backward(x, mean, center, scale)
-        ctx.share = share
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        x, mean, center, scale = ctx.saved_tensors
-        axes = [d for d in range(x.ndim) if d != 1]
-        shape = [1, -1] + [1] * (x.ndim - 2)
-        share = ctx.share * x.shape[1] / x.numel()
-        wide, g = x.to(mean.dtype), gradient.to(mean.dtype)
-        total = g.sum(axes)
-        # Σ g (x − m), without a copy of x − m.
-        product = (g * wide).sum(axes) - center * total
-        slope = share * product * scale
-        through = share * total - slope * mean
-        back = g - through.view(shape) - wide * slope.view(shape)
-        return back.to(gradient.dtype), None, None, None, None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -46,6 +48,11 @@ class Slots:
         """The network that adapts, and those beside it."""
         return [self.task.network, *self.task.companions]
 
+    def told(self) -> Mapping[str, Any]:
+        """What statistics say of a batch: those of the first network that recorded it."""
+        known = [network.statistics for network in self.networks if network.statistics is not None]
+        return next((told for told in (one.told() for one in known) if told), {})
+
 
 def fill(method: Composition, model: nn.Module, source: Source | None, options: Options) -> Slots:
     """Ask a method for what goes into each slot."""
@@ -69,8 +76,8 @@ def fill(method: Composition, model: nn.Module, source: Source | None, options: 
     chosen = selection.parameters(network, host.name)
     draws = Draws(options.seed, network.device)
     task = Task(network, chosen, selection.statistics, source, draws, options.input_range, fresh)
-    for plugin in method.plugins:
-        task.normalisation = plugin.normalisation(task, task.normalisation)
+    for part in methods:
+        task.normalisation = part.normalisation(task, task.normalisation)
     network.normalise(task.normalisation)
     terms = [term for part in methods for term in part.terms(task)]
     prediction = host.prediction(task)

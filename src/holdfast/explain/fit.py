@@ -103,7 +103,7 @@ def advise(
 
 def _by_batch(method: Composition, model: nn.Module) -> bool:
     """Whether it normalises by statistics of the batch at hand."""
-    return method.host.selection().statistics.by_batch and bool(batch_norms(model))
+    return method.by_batch and bool(batch_norms(model))
 
 
 def _without_making(source: Source | None, model: nn.Module, head: str | None) -> Source:

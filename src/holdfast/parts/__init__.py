@@ -11,6 +11,7 @@ from holdfast.engine.norms import ByRunning as ByRunning
 from holdfast.engine.norms import BySource as BySource
 from holdfast.engine.norms import Normalisation as Normalisation
 from holdfast.engine.norms import Statistics as Statistics
+from holdfast.engine.steady import BySteady as BySteady
 from holdfast.engine.step import Step as Step
 from holdfast.parts.augment import AUGMENTATIONS as AUGMENTATIONS
 from holdfast.parts.augment import Augment as Augment

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from holdfast.engine.checks import InputRange
 from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
-from holdfast.engine.norms import Normalisation
+from holdfast.engine.norms import ByBatch, Normalisation
 from holdfast.parts.augment import Augment, Augmentation
 from holdfast.parts.upkeep import Teacher
 from holdfast.source.budgets import Budgets, budgets_key
@@ -80,8 +80,16 @@ class Task:
         return found, (self._source().tensors[name] > 0).to(found.device)
 
     def fisher(self, samples: int) -> dict[str, Tensor]:
-        source = self._source("fisher/")
-        return source.fisher_of(self.network, self.parameters, samples)
+        """Diagonal Fisher information of what trains, by name: by plain batch statistics, since
+        others may keep gradients back."""
+        source, network = self._source("fisher/"), self.network
+        parameters: Mapping[str, nn.Parameter] = self.parameters
+        if self.normalisation != ByBatch():
+            network = self.fresh()
+            network.normalise(ByBatch())
+            own = dict(network.model.named_parameters())
+            parameters = {name: own[name] for name in parameters}
+        return source.fisher_of(network, parameters, samples)
 
     def gaussians(self, *, diagonal: bool) -> Gaussians:
         """Gaussians of the source features, by predicted class and over all."""

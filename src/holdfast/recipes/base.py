@@ -61,6 +61,8 @@ class Method(Settled):
     # Whether a plug-in acts through its host's steps. One that only refines predictions, or brings
     # statistics, goes on a host that never learns too.
     needs_steps: ClassVar[bool] = True
+    # Whether a plug-in brings statistics that serve single images, and batches of any size.
+    serves_single: ClassVar[bool] = False
     # Settings of a plug-in under which it changes nothing; None: there are none such.
     neutral: ClassVar[Mapping[str, Value] | None] = None
     # Keeps images or features one by one; of a window only the newest are taken in.
@@ -177,7 +179,7 @@ class Method(Settled):
         return None
 
     def normalisation(self, task: Task, by: Normalisation) -> Normalisation:
-        """By which statistics batch norm goes, if a plug-in is to change `by`, the host's."""
+        """By which statistics batch norm goes, if they are to be others than `by`, the host's."""
         return by
 
     def episode_steps(self) -> int:
@@ -193,7 +195,8 @@ class Method(Settled):
         return self.predicts
 
     def needs(self) -> tuple[str, ...]:
-        """What it takes from a Source: "prototypes", "fisher", "gaussians", "replay", "warm-up"."""
+        """What it takes from a Source: "prototypes", "fisher", "gaussians", "budgets", "replay",
+        "warm-up"."""
         return ()
 
     def advice(self, classes: int) -> str | None:

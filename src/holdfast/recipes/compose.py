@@ -80,6 +80,12 @@ class Composition:
         return tuple(dict.fromkeys(need for method in self.methods for need in method.needs()))
 
     @property
+    def by_batch(self) -> bool:
+        """Whether a batch is normalised by itself, so that one image alone has nothing to go by."""
+        single = any(method.serves_single for method in self.methods)
+        return self.host.selection().statistics.by_batch and not single
+
+    @property
     def forwards(self) -> tuple[int, int]:
         extra = sum(method.extra_forwards() for method in self.methods)
         fewest, most = self.host.forwards()

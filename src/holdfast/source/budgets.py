@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.network import Network, at_least_float32
+from holdfast.engine.moments import image_moments
+from holdfast.engine.network import Network
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.step import Step
 from holdfast.source.loaders import check_labels
@@ -128,7 +129,7 @@ class Watcher:
             place = name, self.uses[name]
             self.uses[name] += 1
             self.rows[place], x = by_image(inputs[0], self.images, name)
-            self.found.setdefault(place, []).append(moments_of(x))
+            self.found.setdefault(place, []).append(_on_cpu(x))
 
         return see
 
@@ -145,7 +146,7 @@ def gather_moments(
         for images, given in batches:
             labels.append(check_labels(given, len(images), network.classes))
             watcher.begin(len(images))
-            features.append(moments_of(Step(network, images).features))
+            features.append(_on_cpu(Step(network, images).features))
     watcher.found[None, 0] = features
 
     def points() -> Iterator[Moments]:
@@ -159,6 +160,11 @@ def gather_moments(
     return points(), torch.cat(labels)
 
 
+def _on_cpu(x: Tensor) -> tuple[Tensor, Tensor]:
+    mean, var = image_moments(x)
+    return mean.cpu(), var.cpu()
+
+
 def by_image(x: Tensor, images: int, name: str) -> tuple[int, Tensor]:
     """A layer's input with one row an image, and how many rows each had."""
     rows, left = divmod(len(x), images)
@@ -170,15 +176,6 @@ def by_image(x: Tensor, images: int, name: str) -> tuple[int, Tensor]:
     if rows > 1:  # such as patches, which follow each other in axis 0
         x = x.reshape(images, rows, *x.shape[1:]).movedim(1, -1)
     return rows, x
-
-
-def moments_of(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each image's mean and variance by channel, on the CPU."""
-    wide = at_least_float32(x.detach())
-    if wide.ndim == 2:
-        return wide.cpu(), torch.zeros_like(wide, device="cpu")
-    var, mean = torch.var_mean(wide.flatten(2), 2, correction=0)
-    return mean.cpu(), var.cpu()
 
 
 def _weight(layer: nn.Module | None, channels: int) -> Tensor:

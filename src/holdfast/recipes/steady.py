@@ -1,0 +1,66 @@
+"""steady: batch statistics that follow the evidence, so that adapting does no harm where nothing
+drifts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from holdfast import Method, register, setting
+from holdfast.parts import ByBatch, BySteady, Normalisation, Select, Task
+
+# How hosts that may go by the batch are made to.
+BY_BATCH = {"t3a": "t3a(statistics=batch)", "ttac": "ttac(predict=before)"}
+
+
+@register("steady")
+@dataclass(frozen=True)
+class Steady(Method):
+    """Batch norm follows a batch as far as it is beyond what batches of source images do, layer by
+    layer; where nothing drifts, the source model predicts.
+
+    D = Σ w [(m − m°)²/(v° + ε) + ½ ln²((v + ε)/(v° + ε))],  α = max(0, 1 − L(n)/D)
+    μ = μ_s + α (m − μ_s), and σ², γ, β alike
+    """
+
+    paper: ClassVar[str] = (
+        "holdfast's own: positive-part James–Stein, against the source's own range"
+    )
+    note: ClassVar[str] = (
+        "It takes images one by one and in batches of any size. On a host that trains more than "
+        "norm layers (cotta, rmt, select=all), those weights are as the host left them, also where "
+        "nothing drifts. Fisher information is made by plain batch statistics."
+    )
+    predicts: ClassVar[str] = "the network's logits under these statistics"
+    plugin: ClassVar[bool] = True
+    standalone: ClassVar[bool] = False
+    needs_steps: ClassVar[bool] = False
+    serves_single: ClassVar[bool] = True
+
+    skew: float = setting(
+        0.1,
+        "Dirichlet parameter of label-skewed source batches: below, classes cluster more",
+        at_least=0.001,
+    )
+    quantile: float = setting(
+        0.95, "share of source batches that count as no drift", at_least=0, at_most=1
+    )
+    split: bool = setting(True, "normalise two kinds of image in one batch apart")
+
+    def selection(self) -> Select:
+        return Select("nothing", ByBatch(), renews=True)
+
+    def objection(self, host: Method | None) -> str | None:
+        if host is None or isinstance(host.selection().statistics, ByBatch):
+            return None
+        other = BY_BATCH.get(host.name, "eata")
+        return (
+            f"{host.name} does not normalise by the statistics of the batch here, which are what "
+            f"steady replaces: write {other}+steady, or bn+steady."
+        )
+
+    def normalisation(self, task: Task, by: Normalisation) -> Normalisation:
+        return BySteady(task.budgets(skew=self.skew, quantile=self.quantile), self.split)
+
+    def needs(self) -> tuple[str, ...]:
+        return ("budgets",)

@@ -1,0 +1,263 @@
+"""Budgets against plain restatements, image by image."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from toys import CLASSES, FEATURES, source_batches, toy_net, toy_source
+
+import holdfast
+from holdfast import Source
+from holdfast.engine.network import Network
+from holdfast.source.budgets import DRAWS, SIZES, Drawn
+from holdfast.source.split import describe, two_means
+
+
+def budgets_of(net, source, **settings):
+    return source.budgets_of(Network(net), lambda: Network(net), **settings)
+
+
+def inputs_of(net, images, layer):
+    """What a layer of the source model sees, one entry for each time that it runs."""
+    seen = []
+    with (
+        net.get_submodule(layer).register_forward_pre_hook(lambda _, x: seen.append(x[0])),
+        torch.no_grad(),
+    ):
+        net(images)
+    return seen
+
+
+def drift(x, m0, v0, w):
+    """Of a batch as a whole, over all axes but 1."""
+    rows = x.transpose(0, 1).flatten(1)
+    m, v = rows.mean(1), ((rows - rows.mean(1, keepdim=True)) ** 2).mean(1)
+    moved = (m - m0) ** 2 / (v0 + 1e-5)
+    spread = 0.5 * torch.log((v + 1e-5) / (v0 + 1e-5)) ** 2
+    return float((w * (moved + spread)).sum())
+
+
+class Flat(nn.Module):
+    """BatchNorm1d, a layer without scales, and one that runs twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Linear(192, 10)
+        self.norm1 = nn.BatchNorm1d(10)
+        self.two = nn.Linear(10, 10)
+        self.norm2 = nn.BatchNorm1d(10, affine=False)
+        self.fc = nn.Linear(10, CLASSES)
+
+    def forward(self, images):
+        x = self.norm1(self.one(images.flatten(1))).relu()
+        x = self.norm2(self.two(x)).relu()
+        return self.fc(self.norm2(self.two(x)))
+
+
+def flat_net(dtype=torch.float64):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        net = Flat().double()
+        with torch.no_grad():
+            net.norm1.weight.uniform_(0.5, 1.5)
+        net.train()
+        for images, _ in source_batches(torch.float64, seed=8):
+            net(images)
+    return net.eval().to(dtype)
+
+
+CASES = [
+    (toy_net(dtype=torch.float64), "norm1", 0),
+    (toy_net(dtype=torch.float64), "norm2", 0),
+    (flat_net(), "norm1", 0),
+    (flat_net(), "norm2", 0),
+    (flat_net(), "norm2", 1),
+]
+
+
+@pytest.mark.parametrize(("net", "layer", "use"), CASES)
+def test_points_and_limits_are_those_of_the_layers_inputs(net, layer, use):
+    batches = source_batches(torch.float64)
+    budgets = budgets_of(net, Source.from_loader(net, batches), skew=0.3, quantile=0.9)
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    x = inputs_of(net, images, layer)[use]
+    rows = x.transpose(0, 1).flatten(1)
+    m0, v0 = rows.mean(1), rows.var(1, correction=0)
+    scale = net.get_submodule(layer).weight
+    square = torch.ones(len(m0)).double() if scale is None else scale.detach() ** 2
+    w = square / square.sum()
+    point = budgets.layers[layer][use]
+    for got, expected in ((point.mean, m0), (point.var, v0), (point.weight, w)):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+    drawn = Drawn(labels, 0.3)
+    for place, size in enumerate(SIZES):
+        found = []
+        for counts in drawn.counts[size].long():
+            chosen = torch.repeat_interleave(torch.arange(len(images)), counts)
+            assert len(chosen) == size
+            found.append(drift(x[chosen], m0, v0, w))
+        quantiles = [np.quantile(found[:DRAWS], 0.9), np.quantile(found[DRAWS:], 0.9)]
+        assert point.limits[place] == pytest.approx(math.log(max(quantiles)), abs=1e-8)
+        assert point.limit(size) == pytest.approx(max(quantiles), rel=1e-8)
+    torch.testing.assert_close(
+        point.drift(rows[:, :9].mean(1), rows[:, :9].var(1, correction=0)).item(),
+        drift(rows[:, :9].T, m0, v0, w),
+    )
+
+
+def test_between_sizes_limits_lie_on_straight_lines_and_end_at_512():
+    net = toy_net()
+    point = budgets_of(net, toy_source(net)).layers["norm2"][0]
+    low, high = point.limit(16), point.limit(32)
+    share = math.log(24 / 16) / math.log(2)
+    assert point.limit(24) == pytest.approx(
+        math.exp((1 - share) * math.log(low) + share * math.log(high))
+    )
+    assert point.limit(512) == point.limit(513) == point.limit(10**6)
+
+
+def test_runs_are_of_few_classes_and_random_draws_of_many():
+    labels = torch.arange(1000) % 10
+    drawn = Drawn(labels, 0.1)
+    of = torch.nn.functional.one_hot(labels).float()
+    classes = ((drawn.counts[32] @ of) > 0).sum(1).float()
+    assert classes[:DRAWS].mean() > 9
+    assert classes[DRAWS:].mean() < 6
+    # With 100 a class is spread evenly over the slots: each has a block of ten of it.
+    even = ((Drawn(labels, 100.0).counts[32] @ of).amax(1))[DRAWS:]
+    skewed = (drawn.counts[32] @ of).amax(1)[DRAWS:]
+    assert even.mean() < 13 and skewed.mean() > 20
+
+
+def test_features_have_a_point_of_their_own_also_without_batch_norm():
+    net = nn.Sequential(
+        nn.Flatten(), nn.Linear(192, FEATURES), nn.ReLU(), nn.Linear(FEATURES, CLASSES)
+    )
+    batches = source_batches()
+    budgets = budgets_of(net, Source.from_loader(net, batches))
+    assert not budgets.layers and budgets.split is None
+    features = net[:3](torch.cat([images for images, _ in batches])).detach()
+    torch.testing.assert_close(budgets.features.mean, features.mean(0))
+    torch.testing.assert_close(budgets.features.var, features.var(0, correction=0))
+    torch.testing.assert_close(budgets.features.weight, torch.full((FEATURES,), 1 / FEATURES))
+    assert budgets.features.limit(64) < budgets.features.limit(4)
+
+
+def test_a_layer_that_sees_several_rows_an_image():
+    class Patches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(48)
+            self.fc = nn.Linear(48, CLASSES)
+
+        def forward(self, images):
+            rows = images.reshape(len(images) * 4, 48)
+            return self.fc(self.norm(rows).reshape(len(images), 4, 48).mean(1))
+
+    net = Patches().eval()
+    batches = source_batches()
+    budgets = budgets_of(net, Source.from_loader(net, batches))
+    (point,) = budgets.layers["norm"]
+    rows = torch.cat([images for images, _ in batches]).reshape(-1, 48)
+    assert point.rows == 4 and budgets.split is None
+    torch.testing.assert_close(point.mean, rows.mean(0))
+    torch.testing.assert_close(point.var, rows.var(0, correction=0))
+
+
+def plain_two_means(z):
+    """Point by point, from the sign of the first principal component."""
+    centred = z - z.mean(0)
+    direction = torch.linalg.svd(centred).Vh[0]
+    second = centred @ direction > 0
+    for _ in range(10):
+        one, other = z[~second].mean(0), z[second].mean(0)
+        second = torch.stack([(p - other).norm() < (p - one).norm() for p in z])
+    one, other = z[~second].mean(0), z[second].mean(0)
+    within = sum(
+        float(((p - (other if s else one)) ** 2).sum()) for p, s in zip(z, second, strict=True)
+    )
+    return second, float(((one - other) ** 2).sum()) / (within / len(z))
+
+
+@pytest.mark.parametrize("shape", [(12, 4), (6, 30)])
+def test_two_means(shape):
+    generator = torch.Generator().manual_seed(4)
+    z = torch.randn(5, *shape, generator=generator, dtype=torch.float64)
+    z[:, ::3] += 3
+    second, ratio = two_means(z)
+    for each, got, found in zip(z, second, ratio, strict=True):
+        expected, apart = plain_two_means(each)
+        assert torch.equal(got, expected) or torch.equal(~got, expected)
+        assert float(found) == pytest.approx(apart)
+
+
+@pytest.mark.filterwarnings("ignore:The source's labels")
+def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
+    net, batches = toy_net(), source_batches(batches=12)
+    split = budgets_of(net, Source.from_loader(net, batches)).split
+    images = torch.cat([images for images, _ in batches])
+    x = inputs_of(net, images, "norm1")[0]
+    mean, var = x.mean((2, 3)), x.var((2, 3), correction=0)
+    z = describe(mean.double(), var.double())
+    w = net.norm1.weight.detach().double() ** 2
+    w = (w / w.sum()).repeat(2)
+    expected = (z - z.mean(0)) / z.std(0, correction=0) * w.sqrt()
+    torch.testing.assert_close(split.place(mean, var), expected, rtol=1e-5, atol=1e-6)
+    generator = torch.Generator().manual_seed(0)
+    parted = 0
+    for _ in range(100):
+        some = torch.randint(len(images), (32,), generator=generator)
+        parted += len(split.groups(mean[some], var[some])) > 0
+    assert parted <= 12
+    strange = mean.clone()
+    strange[::2] += 9 * mean.std(0)
+    first, second = split.groups(strange[:32], var[:32])
+    assert first.tolist() == list(range(0, 32, 2)) and second.tolist() == list(range(1, 32, 2))
+    # Too few, in all or of one kind.
+    assert split.groups(strange[:7], var[:7]) == ()
+    odd = mean[:32].clone()
+    odd[5] += 9 * mean.std(0)
+    assert split.groups(odd, var[:32]) == ()
+
+
+def test_they_are_made_once_kept_in_the_file_and_draw_from_no_global_generator(tmp_path):
+    net = toy_net()
+    source = toy_source(net)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    one = budgets_of(net, source)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (np.random.get_state()[1] == before[1]).all()
+    source.save(tmp_path / "source")
+    loaded = Source.load(tmp_path / "source")
+    other = budgets_of(net, loaded)
+    assert [p.limits for p in one.layers["norm1"]] == [p.limits for p in other.layers["norm1"]]
+    assert list(one.layers) == list(other.layers) == ["norm1", "norm2"]
+    again = budgets_of(net, toy_source(net))
+    assert again.layers["norm2"][0].limits == one.layers["norm2"][0].limits
+    assert again.split.limits == one.split.limits
+    # Other settings are other budgets, for which a file without a loader has nothing to go by.
+    with pytest.raises(ValueError, match=r"holds no budgets.*Source\.load\(path, loader=…\)"):
+        budgets_of(net, loaded, skew=0.5)
+    skewed = budgets_of(net, source, quantile=0.5).layers["norm2"][0].limits
+    assert all(low < high for low, high in zip(skewed, one.layers["norm2"][0].limits, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:The source's labels")
+def test_only_the_first_samples_count():
+    net = toy_net()
+    batches = source_batches(batches=5)
+    few = budgets_of(net, Source.from_loader(net, batches), samples=20)
+    images = torch.cat([images for images, _ in batches])[:20]
+    x = inputs_of(net, images, "norm1")[0]
+    torch.testing.assert_close(few.layers["norm1"][0].mean, x.mean((0, 2, 3)), rtol=1e-5, atol=1e-6)
+
+
+def test_labels_are_needed():
+    net = toy_net()
+    source = Source(
+        holdfast.engine.network.fingerprint(net), {}, head="fc", loader=[source_batches()[0][0]]
+    )
+    with pytest.raises(ValueError, match=r"\(images, labels\)"):
+        budgets_of(net, source)
