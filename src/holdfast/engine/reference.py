@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from holdfast.engine.moments import image_moments, together
 from holdfast.engine.network import Network
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.step import Step
-from holdfast.source.budgets import Budgets, Point, Watcher, moments_of
+from holdfast.source.budgets import Budgets, Point, Watcher
 from holdfast.source.split import FEWEST, two_means
 
 
@@ -41,7 +42,7 @@ class Reference:
     def __call__(self, images: Tensor) -> Seen:
         watcher, step = self._watcher, Step(self.network, images)
         watcher.begin(len(images))
-        logits, moments = step.logits, moments_of(step.features)
+        logits, moments = step.logits, image_moments(step.features)
         found = {place: parts[0] for place, parts in watcher.found.items()}
         watcher.found.clear()
         excess = [
@@ -64,7 +65,5 @@ class Reference:
 
 def _excess(point: Point, moments: tuple[Tensor, Tensor], images: int) -> float:
     """The share of a batch's distance that source batches do not have."""
-    mean, var = (each.to(point.mean) for each in moments)
-    whole = var.mean(0) + mean.var(0, correction=0)
-    distance = float(point.drift(mean.mean(0), whole))
+    distance = float(point.drift(*(each.to(point.mean) for each in together(*moments))))
     return max(0.0, 1 - point.limit(images) / max(distance, 1e-30))
