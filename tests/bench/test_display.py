@@ -236,6 +236,9 @@ def test_a_set_that_lacks_what_is_not_shown_will_do(tmp_path):
     for missing in ("fog,snow", "fog,original", None):
         with pytest.raises(FileNotFoundError, match=r"lacks .*\(in `holdfast run`, by --domains\)"):
             opened(missing)
+    np.save(folder / "spatter.npy", images)  # kept apart: there only where it is asked for
+    assert opened("fog") == ["fog"] and opened("spatter") == ["spatter"]
+    assert opened("spatter,fog") == ["fog", "spatter"]
     np.save(folder / "original.npy", images[:20])
     assert opened("fog,original") == ["fog", "original"]
     # Clean images serve Fisher information, also where the stream shows none.

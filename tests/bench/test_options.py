@@ -153,3 +153,16 @@ def test_the_help_has_every_option_with_its_default(command):
         assert (f"--{flag} " in said or f"--{flag}, " in said) is (flag not in fixed[command])
         assert all(alias in said for alias in one.aliases)
     assert "Images in a batch. (default: the stream's 64)" in said
+
+
+def test_a_window_of_0_is_none(materials):
+    usual = Run.of("bn", stream="single")
+    assert usual.effective_window == 64
+    none = Run.of("bn", stream="single", window=0)
+    assert none.effective_window is None and none.fingerprint({}) != usual.fingerprint({})
+    # Also to whoever reads the manifest: left out, it would be 64 again.
+    told = json.loads(json.dumps(describe(none, materials).run))
+    again = read_run(Manifest(classes=2, run=told))
+    assert again.effective_window is None and again.fingerprint({}) == none.fingerprint({})
+    # Where there would be none, nothing was said.
+    assert Run.of("bn", window=0).fingerprint({}) == Run.of("bn").fingerprint({})

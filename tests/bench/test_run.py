@@ -282,3 +282,30 @@ def test_other_intruders_make_another_run(tmp_path):
     black = performed("one.npz", 0)
     assert performed("two.npz", 0) == black
     assert performed("one.npz", 255) != black
+
+
+def test_a_method_that_takes_single_images_runs_without_a_window(materials, tmp_path):
+    given = {"stream": "single", "domains": "fog", "limit": 6}
+    alone = perform(Run.of("frozen", window=0, **given), materials, tmp_path)
+    among = perform(Run.of("frozen", **given), materials, tmp_path)
+    assert alone.path != among.path
+    assert alone.rows["predicted"].to_list() == among.rows["predicted"].to_list()
+    with pytest.raises(ValueError, match="one image has none"):
+        perform(Run.of("bn", window=0, **given), materials, tmp_path)
+
+
+def test_clean_images_that_come_again_are_one_domain(materials, tmp_path):
+    stream = "switching(order='fog,speckle_noise',clean=true)"
+    folder = perform(Run.of("frozen", stream=stream, limit=40, batch=20), materials, tmp_path)
+    rows, metrics = folder.rows, folder.manifest.metrics
+    names = ["original", "fog", "original", "speckle_noise", "original"]
+    assert rows["domain"].to_list() == [name for name in names for _ in range(2)]
+    assert rows["visit"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+    right = {
+        name: float(rows.filter(pl.col("domain") == name)["correct"].mean() * 5)  # of 20, in %
+        for name in ("original", "fog", "speckle_noise")
+    }
+    for name, share in right.items():
+        assert metrics[f"accuracy/{name}"] == pytest.approx(share)
+    corrupted = (right["fog"] + right["speckle_noise"]) / 2
+    assert metrics["mean_accuracy_corrupted"] == pytest.approx(corrupted)

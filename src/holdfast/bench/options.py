@@ -125,9 +125,9 @@ class StreamOptions:
 
     spec: str = option(
         "continual",
-        "continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), single, paced, "
-        "labelshift, noisy, endless: the kind of drift, with its settings; `holdfast streams` and "
-        "`holdfast card STREAM` show them.",
+        "continual, gradual, mixed, correlated(gamma=0.1), recurring(visits=20), switching, "
+        "single, paced, labelshift, noisy, endless: the kind of drift, with its settings; "
+        "`holdfast streams` and `holdfast card STREAM` show them.",
         "images",
         "stream",
         flag="stream",
@@ -142,9 +142,9 @@ class StreamOptions:
     )
     limit: int | None = option(
         None,
-        "Most images of each domain, evenly picked. In gradual, at each severity; in recurring, "
-        "at each visit; in noisy, and as many intruders; in endless, times the number of "
-        "corruptions, for the whole stream.",
+        "Most images of each domain, evenly picked. In gradual, at each severity; in recurring "
+        "and switching, each time it comes; in noisy, and as many intruders; in endless, times "
+        "the number of corruptions, for the whole stream.",
         "images",
         "stream",
         usual="all",
@@ -154,7 +154,8 @@ class StreamOptions:
     )
     window: int | None = option(
         None,
-        "Have methods see the latest so many images at once, where batches are small.",
+        "Have methods see the latest so many images at once, where batches are small; 0: none, "
+        "for methods that take single images.",
         "method",
         usual="64 where batches are single images, else none",
     )

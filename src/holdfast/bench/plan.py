@@ -98,7 +98,8 @@ class Run(RunOptions):
     @property
     def effective_window(self) -> int | None:
         """Over how many images a method looks; None: over those of a batch."""
-        return self.usual_window if self.stream.window is None else self.stream.window
+        given = self.stream.window
+        return self.usual_window if given is None else given or None
 
     @property
     def usual_window(self) -> int | None:
@@ -107,8 +108,10 @@ class Run(RunOptions):
 
     @property
     def as_used(self) -> dict[str, Any]:
-        """The flat options, with the window that was used where none was given."""
-        return {**self.flat, "window": self.effective_window}
+        """The flat options, with the window that was used where none was given; 0 says that there
+        is none where there usually would be one."""
+        none = None if self.usual_window is None else 0
+        return {**self.flat, "window": self.effective_window or none}
 
     @property
     def title(self) -> str:

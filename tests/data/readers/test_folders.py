@@ -113,8 +113,14 @@ def test_a_file_of_class_names_gives_the_labels(root, tmp_path):
 
 def test_the_field_s_groups_of_folders_are_found(root):
     (root / "ImageNet-C/weather").mkdir()
+    (root / "ImageNet-C/extra").mkdir()
     (root / "ImageNet-C/fog").rename(root / "ImageNet-C/weather/fog")
     assert len(open_three(root)["fog"]) == 4
+    (root / "ImageNet-C/snow").rename(root / "ImageNet-C/extra/spatter")
+    held = open_data("imagenet-c", root, corruptions=["spatter"])
+    assert [domain.name for domain in held.domains] == ["spatter", "original"]
+    alone = open_data(root / "ImageNet-C/extra", corruptions=["spatter"], clean=False)
+    assert len(alone["spatter"]) == 4
 
 
 def test_images_of_another_size_are_not_resized_a_second_time(root):

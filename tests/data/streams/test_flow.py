@@ -21,7 +21,7 @@ from holdfast.data.streams.flow import count_batches
 ALL = [
     "continual", "continual(order=random)", "gradual", "mixed", "correlated",
     "correlated(sampler=note,gamma=1,batch=32)", "correlated(sampler=sort)",
-    "recurring(visits=2)", "single",
+    "recurring(visits=2)", "single", "switching",
     "labelshift(ratio=10,steps=7)", "noisy", "endless(samples=5000,speed=130)",
 ]  # fmt: skip
 
@@ -184,8 +184,8 @@ def test_a_flow_shows_what_it_is():
     [
         "continual", "gradual(limit=8000)", "mixed", "correlated", "correlated(sampler=note)",
         "recurring(limit=5000)", pytest.param("single", marks=pytest.mark.slow),
-        "labelshift(steps=7000)", "noisy(limit=35000)", "endless(samples=1000000)",
-        "endless(samples=1000000,speed=200)", "paced",
+        "switching(limit=35000)", "labelshift(steps=7000)", "noisy(limit=35000)",
+        "endless(samples=1000000)", "endless(samples=1000000,speed=200)", "paced",
     ],
 )  # fmt: skip
 def test_a_million_samples_in_flat_memory(spec):

@@ -18,6 +18,7 @@ from holdfast.data.streams import (
     Noisy,
     Recurring,
     Single,
+    Switching,
     parse,
 )
 
@@ -57,6 +58,29 @@ def test_note_drops_a_batch_that_is_not_full():
     assert flow.samples == 15 * 960
     with pytest.raises(ValueError, match="fewer than 64 images"):
         parse("correlated(sampler=note)").over(CountedData(60, 4))
+
+
+def test_switching_goes_from_clean_images_to_a_corruption_and_back():
+    data = CountedData(1000)
+    batches = list(Switching(order="fog,snow,frost", limit=100).over(data, seed=3).batches())
+    names = ["original", "fog", "original", "snow", "original", "frost"]
+    assert visited(batches) == [(name, 100) for name in names]
+    turns = [(one.domains[0], one.visit) for one in batches[::2]]  # two batches each time
+    assert turns == list(zip(names, (0, 0, 1, 1, 2, 2), strict=True))
+    clean = [
+        {index for _, index, _ in shown(one for one in batches if one.visit == visit)[:100]}
+        for visit in range(3)
+    ]
+    # A tenth of the images each time, and few of them twice.
+    assert [len(indices) for indices in clean] == [100] * 3
+    assert len(set.union(*clean)) > 250
+    again = list(Switching(order="fog", clean=True).over(data).batches())
+    assert [name for name, _ in visited(again)] == ["original", "fog", "original"]
+    assert len({tuple(one.labels.tolist()) for one in again}) == len(again)  # drawn anew
+    assert len(Switching().domains()) == 30
+    assert Switching(order="original,fog").domains() == ("original", "fog")
+    with pytest.raises(ValueError, match="needs one or more: not order='original'"):
+        Switching(order="original")
 
 
 def test_recurring_visits_the_same_domains_in_draws_of_their_own():

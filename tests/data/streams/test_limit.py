@@ -18,6 +18,7 @@ from holdfast.data.streams import (
     Noisy,
     Recurring,
     Single,
+    Switching,
     parse,
 )
 
@@ -48,9 +49,11 @@ def test_a_limit_bounds_every_stream(kind, limit, size, classes, batch):
     given |= {"visits": 3} if kind is Recurring else {}
     stream = kind(**given)
     flow = stream.over(CountedData(size, classes))
-    assert flow.samples <= 3 * limit * times(stream)
     shown = Counter(name.split("@")[0].split("/")[0] for one in flow for name in one.domains)
     assert sum(shown.values()) == flow.samples
+    if kind is Switching:  # before each of three domains
+        assert shown.pop("original") == 3 * min(limit, size)
+    assert sum(shown.values()) <= 3 * limit * times(stream)
     if kind is not Endless:  # which fades from domain to domain
         assert max(shown.values()) <= limit * times(stream)
     # It takes no more away than it says.
@@ -62,7 +65,7 @@ def test_a_limit_bounds_every_stream(kind, limit, size, classes, batch):
 def test_each_kind_says_what_its_limit_bounds(name):
     said = {one.name: one.meaning for one in streams.kinds()[name].settings()}["limit"]
     words = {"gradual": "severity", "recurring": "visit", "noisy": "as many intruders"}
-    words |= {"endless": "images in all", "labelshift": "drawn"}
+    words |= {"endless": "images in all", "labelshift": "drawn", "switching": "each time"}
     assert words.get(name, "of each domain, evenly picked") in said
 
 

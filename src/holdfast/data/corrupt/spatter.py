@@ -35,16 +35,17 @@ def spatter(
     strength: float,
     mud: float,
 ) -> Tensor:
-    """Drops are where smooth noise is high; `strength` is the blur of mud that has dried."""
-    # In 64 bits: what a drop is may not depend on rounding.
-    field = dice.normal(1, *images.shape[-2:]).to(images.device).double().mul_(spread).add_(mean)
+    """Drops are where smooth noise is high; `strength` is how much water shines, or how far the
+    edge of mud is blurred."""
+    # On the CPU in 64 bits: what a drop is may depend neither on rounding nor on the device.
+    field = dice.normal(1, *images.shape[-2:]).double().mul_(spread).add_(mean)
     field = gaussian(field, sigma, "nearest", truncate=4)
     field = field.where(field >= least, 0)
     if mud:
         thick = gaussian((field > least).to(images), strength, "nearest", truncate=4)
         thick = thick.where(thick >= 0.8, 0)
         return images.lerp(_colour(MUD, images), thick)
-    bright = field.mul(255).clamp_(max=255).byte()
+    bright = field.mul(255).clamp_(max=255).byte().to(images.device)
     shine = bright * _relief(bright).to(images)
     most = shine.amax((2, 3), keepdim=True)
     # No drop, no water: the benchmark would divide by 0.
@@ -127,7 +128,7 @@ _STEPS = [
 
 def _nine(values: Tensor) -> Tensor:
     """Sums over 3×3 pixels of whole numbers, mirrored at the centre of border pixels."""
-    padded = F.pad(values.double(), (1, 1, 1, 1), mode="reflect").to(values.dtype)
+    padded = F.pad(values.float(), (1, 1, 1, 1), mode="reflect").to(values.dtype)
     three = padded[..., :-2, :] + padded[..., 1:-1, :] + padded[..., 2:, :]
     return three[..., :-2] + three[..., 1:-1] + three[..., 2:]
 

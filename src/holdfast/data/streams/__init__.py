@@ -17,6 +17,7 @@ from holdfast.data.streams.kinds import Noisy as Noisy
 from holdfast.data.streams.kinds import Paced as Paced
 from holdfast.data.streams.kinds import Recurring as Recurring
 from holdfast.data.streams.kinds import Single as Single
+from holdfast.data.streams.kinds import Switching as Switching
 from holdfast.data.streams.spec import Stream as Stream
 from holdfast.data.streams.spec import kinds as kinds
 from holdfast.data.streams.spec import parse as parse

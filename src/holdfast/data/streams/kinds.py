@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from holdfast.data.pools import Indices, Pool, Uniform
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams.flow import Lazily, Stretch, count_batches
+from holdfast.data.streams.papers import ordered
 from holdfast.data.streams.spec import ORDER_MEANING, Stream, limit_setting
 from holdfast.data.streams.view import Origin, View
 from holdfast.util import samplers
@@ -74,6 +76,42 @@ class Gradual(Stream, name="gradual", after="CoTTA, RMT"):
             severities = [0] if domain == CLEAN else [1, 2, 3, 4, 5, 4, 3, 2, 1][start:]
             origins += [(Origin.at((domain, severity)),) for severity in severities]
         return origins
+
+
+@dataclass(frozen=True)
+class Switching(Stream, name="switching", after="holdfast"):
+    """Clean images and corruptions take turns, clean ones first.
+
+    Clean images are one domain that comes again and again, with other images each time as far as
+    limit leaves some out.
+    """
+
+    limit: int = limit_setting(
+        "most images of a domain each time that it comes, evenly picked; 0: all"
+    )
+    clean: bool = setting(
+        False, "whether clean images come once more, at the end", source="holdfast"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if set(self.domains()) <= {CLEAN}:
+            raise ValueError(
+                f"switching goes from clean images to a corruption and back, and needs one or "
+                f"more: not order={self.order!r}."
+            )
+
+    def domains(self) -> tuple[str, ...]:
+        corruptions = [name for name in ordered(self.order, self.order_seed) if name != CLEAN]
+        turns = chain.from_iterable((CLEAN, name) for name in corruptions)
+        return (*turns, *((CLEAN,) if self.clean else ()))
+
+    def origins(self, view: View) -> Sequence[tuple[Origin, ...]]:
+        return [(Origin(name, turn=at // 2),) for at, name in enumerate(self.domains())]
+
+    def stretches(self, view: View, seed: int) -> Sequence[Stretch]:
+        parts = super().stretches(view, seed)
+        return [replace(part, visit=part.origins[0].turn) for part in parts]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Stream(Settled):
 
     def __init_subclass__(cls, *, name: str, after: str) -> None:
         """Make a kind of stream known under a name; `after` are those in `papers.PAPERS` whose
-        protocol it is."""
+        protocol it is, or holdfast."""
         cls.name, cls.after = name, after
         _kinds[name] = cls
 

@@ -24,6 +24,8 @@ class Origin:
     intruder: Pool | None = None
     size: int = 0
     """How many samples; 0: all that the stream's limit admits."""
+    turn: int = 0
+    """Where a limit leaves images out, each turn shows others."""
 
     @staticmethod
     def at(*layers: Layer) -> Origin:
@@ -105,7 +107,8 @@ class View:
         if whole == size:
             return positions
         start, end = positions * whole // size, (positions + 1) * whole // size
-        spread = positions * 0.6180339887498949 % 1  # the golden ratio spreads evenly
+        # The golden ratio spreads evenly.
+        spread = (positions + origin.turn) * 0.6180339887498949 % 1
         return start + (spread * (end - start)).astype(np.int64)
 
     def fetch(
