@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.engine.mixed import Gated
 from holdfast.engine.moments import batch_moments, image_moments, together
+from holdfast.engine.network import Network
 from holdfast.engine.norms import BatchStatistics, Normalisation, Statistics, batch_norms
 from holdfast.source.budgets import Budgets, Point
 from holdfast.source.split import FEWEST, Split
@@ -30,11 +31,14 @@ class BySteady(Normalisation):
     budgets: Budgets
     split: bool = True
 
-    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics:
+    @staticmethod
+    def check(network: Network) -> None:
+        """Whether the rule can be followed there."""
+        layers = batch_norms(network.model)
         if not layers:
             raise ValueError(
-                "steady decides how far batch norm follows a batch, but the model has no batch "
-                "norm layer: leave steady out."
+                f"steady decides how far batch norm follows a batch, but {network.name} has no "
+                "batch norm layer: leave steady out."
             )
         for name, layer in layers.items():
             if layer.running_mean is None:
@@ -42,6 +46,8 @@ class BySteady(Normalisation):
                     f"steady starts from the source's running statistics, but the batch norm layer "
                     f"{name!r} keeps none (track_running_stats=False): leave steady out."
                 )
+
+    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics:
         return SteadyStatistics(layers, self.budgets, self.budgets.split if self.split else None)
 
 
