@@ -3,6 +3,7 @@ of source images do themselves."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -198,6 +199,10 @@ class SteadyStatistics(Statistics):
         """What a layer moves from."""
         return [norm.mean, norm.var, *([] if norm.weight is None else [norm.scale, norm.shift])]
 
+    def leave_graphs(self) -> None:
+        for name, norm in self.norms.items():
+            self.layers[name].forward = torch.compiler.disable(norm.forward)  # type: ignore
+
     def snapshot(self) -> None:
         super().snapshot()
         self._told = None
@@ -249,13 +254,16 @@ class SteadyStatistics(Statistics):
 
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
         layers = batch_norms(model)
-        own = {name: layers[name].__dict__.pop("forward").__self__ for name in self.norms}
+        for name in self.norms:
+            del layers[name].forward
         if statistics == "batch":
+            # All at once, so that they still share what they know of a forward.
+            own = copy.deepcopy(self.norms)
             for parent in list(model.modules()):
-                for key, child in parent.named_children():
-                    name = next((n for n in own if layers[n] is child), None)
-                    if name is not None:
-                        setattr(parent, key, own[name])
+                for key, child in parent._modules.items():
+                    norm = next((own[name] for name in own if layers[name] is child), None)
+                    if norm is not None:
+                        setattr(parent, key, norm.requires_grad_(False))
             look = next(iter(own.values())).look
             look.begin()
             model.register_forward_pre_hook(Begin(look))
