@@ -173,7 +173,7 @@ NETS = {"toy": toy_net, "varied": varied_net}
 def test_learning_under_the_rule_is_as_restated(kind, dtype, split):
     net = NETS[kind](dtype=dtype)
     source = source_of(net)
-    spec = f"tent(lr=0.02,momentum=0)+steady(split={str(split).lower()})"
+    spec = f"tent(lr=0.005,momentum=0)+steady(split={str(split).lower()})"
     adapter, plain = holdfast.adapt(net, spec, source=source), Plain(net, source, split=split)
     trained = [n for n, _ in adapter.model.named_parameters() if n.startswith("norm")]
     alphas, sizes = [], set()
@@ -184,7 +184,7 @@ def test_learning_under_the_rule_is_as_restated(kind, dtype, split):
         gradients = torch.autograd.grad(entropy(expected).mean(), weights)
         with torch.no_grad():
             for weight, gradient in zip(weights, gradients, strict=True):
-                weight -= 0.02 * gradient
+                weight -= 0.005 * gradient
         for name, weight in zip(trained, weights, strict=True):
             close(adapter.model.get_parameter(name), weight, dtype, f"{name} after batch {number}")
         for name, uses in plain.seen.items():
