@@ -50,6 +50,8 @@ ENTRIES = {
     "rmt+debias": Entry(f"{RMT}+debias"),
     "eata+ttac": Entry(f"{EATA}+ttac(threshold=0)"),
     "eata+debias+consistency": Entry(f"{EATA}+debias+consistency"),
+    "bn+steady": Entry("bn+steady"),
+    "eata+debias+steady": Entry(f"{EATA}+debias+steady"),
 }
 # These run in all variants, the others in the default.
 CORE = ("tent", "eata", "debias", "eata+debias")

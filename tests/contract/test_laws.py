@@ -13,6 +13,7 @@ from compositions import (
     keeps_samples,
     may_abstain,
     needs_a_batch,
+    needs_batch_norm,
     neutralised,
     predicts_after,
     trains_norms,
@@ -168,6 +169,9 @@ def test_a_net_without_norm_layers(spec):
     if method.what == "norm" or (method.what == "nothing" and method.statistics.by_batch):
         with pytest.raises(ValueError, match=r"norm.*Sequential has no.*(select=all|frozen)"):
             holdfast.adapt(net, spec, source=source)
+    elif needs_batch_norm(spec):
+        with pytest.raises(ValueError, match=r"Sequential has no batch norm layer: leave"):
+            holdfast.adapt(net, spec, source=source)
     else:
         run(holdfast.adapt(net, spec, source=source), stream(KINDS))
 
@@ -180,6 +184,10 @@ def test_a_net_without_batch_norm_takes_single_images(spec, norm):
             norm(channels, affine=True) if norm is nn.InstanceNorm2d else norm(channels)
         )
     )
+    if needs_batch_norm(spec):
+        with pytest.raises(ValueError, match=r"ToyNet has no batch norm layer: leave"):
+            holdfast.adapt(net, spec, source=toy_source(net))
+        return
     adapter = holdfast.adapt(net, spec, source=toy_source(net))
     assert adapter(stream(("all",))[0][:1]).shape == (1, CLASSES)
 

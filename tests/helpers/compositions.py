@@ -65,6 +65,11 @@ def needs_a_batch(spec: str) -> bool:
     return holdfast.compose(spec).by_batch
 
 
+def needs_batch_norm(spec: str) -> bool:
+    """Whether it says of a net without batch norm that it has nothing to do there."""
+    return "budgets" in holdfast.compose(spec).needs
+
+
 def trains_norms(spec: str) -> bool:
     return holdfast.compose(spec).host.selection().what == "norm"
 

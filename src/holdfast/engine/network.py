@@ -63,6 +63,7 @@ class Network:
         self._seen: list[Seen] = []
         self._hook = None if self.head_name is None else watch(self.head, self._seen)
         self._run: Forward = self._forward
+        self._compiled = compile
         if compile:
             # Newer torch counts recompilations of each network by itself, if told to.
             apart = {"isolate_recompiles"} & inspect.signature(torch.compile).parameters.keys()
@@ -117,9 +118,16 @@ class Network:
             images = images.contiguous(memory_format=self.memory_format)
         return images
 
+    def uncompiled(self) -> Network:
+        """Itself, which from now on runs as it is written: for a pass that watches layers."""
+        self._run, self._compiled = self._forward, False
+        return self
+
     def normalise(self, by: Normalisation) -> None:
         """From now on, batch norm goes by these statistics."""
         self.statistics = by.start(batch_norms(self.model))
+        if self._compiled and self.statistics is not None:
+            self.statistics.leave_graphs()
 
     @property
     def by_batch(self) -> bool:

@@ -71,6 +71,9 @@ class Statistics(ABC):
     def loaded(self) -> None:  # noqa: B027
         """Complete what an older file did not hold."""
 
+    def leave_graphs(self) -> None:  # noqa: B027
+        """The network is compiled: what cannot be a part of its graphs is left out of them."""
+
     def told(self) -> Mapping[str, Any]:
         """What is to be said of the batch that was recorded, by the names of `Last`."""
         return {}

@@ -3,6 +3,7 @@ of source images do themselves."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.engine.mixed import Gated
 from holdfast.engine.moments import batch_moments, image_moments, together
+from holdfast.engine.network import Network
 from holdfast.engine.norms import BatchStatistics, Normalisation, Statistics, batch_norms
 from holdfast.source.budgets import Budgets, Point
 from holdfast.source.split import FEWEST, Split
@@ -30,11 +32,14 @@ class BySteady(Normalisation):
     budgets: Budgets
     split: bool = True
 
-    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics:
+    @staticmethod
+    def check(network: Network) -> None:
+        """Whether the rule can be followed there."""
+        layers = batch_norms(network.model)
         if not layers:
             raise ValueError(
-                "steady decides how far batch norm follows a batch, but the model has no batch "
-                "norm layer: leave steady out."
+                f"steady decides how far batch norm follows a batch, but {network.name} has no "
+                "batch norm layer: leave steady out."
             )
         for name, layer in layers.items():
             if layer.running_mean is None:
@@ -42,6 +47,8 @@ class BySteady(Normalisation):
                     f"steady starts from the source's running statistics, but the batch norm layer "
                     f"{name!r} keeps none (track_running_stats=False): leave steady out."
                 )
+
+    def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics:
         return SteadyStatistics(layers, self.budgets, self.budgets.split if self.split else None)
 
 
@@ -192,6 +199,10 @@ class SteadyStatistics(Statistics):
         """What a layer moves from."""
         return [norm.mean, norm.var, *([] if norm.weight is None else [norm.scale, norm.shift])]
 
+    def leave_graphs(self) -> None:
+        for name, norm in self.norms.items():
+            self.layers[name].forward = torch.compiler.disable(norm.forward)  # type: ignore
+
     def snapshot(self) -> None:
         super().snapshot()
         self._told = None
@@ -243,13 +254,16 @@ class SteadyStatistics(Statistics):
 
     def write_into(self, model: nn.Module, statistics: Literal["stream", "batch"]) -> None:
         layers = batch_norms(model)
-        own = {name: layers[name].__dict__.pop("forward").__self__ for name in self.norms}
+        for name in self.norms:
+            del layers[name].forward
         if statistics == "batch":
+            # All at once, so that they still share what they know of a forward.
+            own = copy.deepcopy(self.norms)
             for parent in list(model.modules()):
-                for key, child in parent.named_children():
-                    name = next((n for n in own if layers[n] is child), None)
-                    if name is not None:
-                        setattr(parent, key, own[name])
+                for key, child in parent._modules.items():
+                    norm = next((own[name] for name in own if layers[name] is child), None)
+                    if norm is not None:
+                        setattr(parent, key, norm.requires_grad_(False))
             look = next(iter(own.values())).look
             look.begin()
             model.register_forward_pre_hook(Begin(look))

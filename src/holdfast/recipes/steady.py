@@ -60,6 +60,7 @@ class Steady(Method):
         )
 
     def normalisation(self, task: Task, by: Normalisation) -> Normalisation:
+        BySteady.check(task.network)
         return BySteady(task.budgets(skew=self.skew, quantile=self.quantile), self.split)
 
     def needs(self) -> tuple[str, ...]:

@@ -201,7 +201,7 @@ class Source:
         key = budgets_key(samples, skew, quantile)
         if f"{key}limits" not in self.tensors:
             with torch.inference_mode(False), torch.no_grad():
-                source = fresh()
+                source = fresh().uncompiled()
                 limit = samples if self.limit is None else min(samples, self.limit)
                 batches = self._batches(source, "Source budgets", "budgets", limit)
                 made = make_budgets(source, batches, skew=skew, quantile=quantile)

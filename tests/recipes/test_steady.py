@@ -1,0 +1,405 @@
+"""steady beside a plain restatement: statistics, gradients, learning, exports."""
+
+import copy
+import math
+
+import pytest
+import torch
+from follow import TOLERANCE, close
+from plain import entropy
+from torch import nn
+from toys import CLASSES, stream, textures, toy_net
+
+import holdfast
+from holdfast.engine.mixed import Gated
+from holdfast.engine.network import Network
+
+# The toy nets know nothing of the classes of these images.
+pytestmark = pytest.mark.filterwarnings("ignore:The source's labels")
+
+NORMS = nn.BatchNorm1d, nn.BatchNorm2d
+
+
+def limit(logarithms, n, first=1):
+    """Read off a table of 1, 2, 4, … images, by straight lines in log-log."""
+    grid = [math.log(first * 2**k) for k in range(len(logarithms))]
+    x = min(max(math.log(n), grid[0]), grid[-1])
+    after = next(k for k in range(1, len(grid)) if x <= grid[k])
+    (a, b), (low, high) = grid[after - 1 : after + 1], logarithms[after - 1 : after + 1]
+    return math.exp(low + (high - low) * (x - a) / (b - a))
+
+
+class Plain:
+    """A model whose batch norm layers follow the rule by hooks, step by step and by autograd."""
+
+    def __init__(self, net, source, *, split=True):
+        self.net = copy.deepcopy(net)
+        self.budgets = source.budgets_of(Network(net), lambda: Network(net))
+        self.split = self.budgets.split if split else None
+        self.source = copy.deepcopy(net)
+        self.names = {m: n for n, m in self.net.named_modules() if isinstance(m, NORMS)}
+        for layer in self.names:
+            layer.register_forward_hook(self.replaced)
+        self.uses, self.groups, self.seen = {}, None, {}
+
+    def __call__(self, images):
+        self.uses, self.groups, self.seen = {}, None, {}
+        self.first = True
+        return self.net(images)
+
+    def replaced(self, layer, inputs, _):
+        name, x = self.names[layer], inputs[0]
+        use = self.uses.get(name, 0)
+        self.uses[name] = use + 1
+        point = self.budgets.layers[name][use]
+        if self.first:
+            self.first = False
+            self.groups = self.kinds(x) if self.split else [list(range(len(x)))]
+        out = torch.zeros_like(x)
+        alphas = []
+        for group in self.groups:
+            y, alpha, ratio = self.normalised(
+                layer, self.source.get_submodule(name), x[group], point
+            )
+            out = out.index_copy(0, torch.tensor(group), y)
+            alphas.append((len(group) / len(x), alpha, ratio))
+        self.seen.setdefault(name, []).append(alphas)
+        return out
+
+    def normalised(self, layer, source, x, point):
+        rows = x.transpose(0, 1).flatten(1)
+        m = rows.mean(1)
+        v = ((rows - m[:, None]) ** 2).mean(1)
+        m0, v0, w = point.mean, point.var, point.weight
+        with torch.no_grad():
+            d = (w * ((m - m0) ** 2 / (v0 + 1e-5))).sum()
+            d = d + 0.5 * (w * torch.log((v + 1e-5) / (v0 + 1e-5)) ** 2).sum()
+            ratio = float(d) / limit(point.limits, len(x))
+        alpha = max(0.0, 1 - 1 / ratio)
+        mean = (1 - alpha) * source.running_mean + alpha * m
+        var = (1 - alpha) * source.running_var + alpha * v
+        shape = [1, -1] + [1] * (x.ndim - 2)
+        y = (x - mean.view(shape)) / (var + layer.eps).sqrt().view(shape)
+        if layer.weight is not None:
+            scale = source.weight.detach() + alpha * (layer.weight - source.weight.detach())
+            shift = source.bias.detach() + alpha * (layer.bias - source.bias.detach())
+            y = y * scale.view(shape) + shift.view(shape)
+        return y, alpha, ratio
+
+    def kinds(self, x):
+        """Positions of the images of each kind; one list if all are alike."""
+        n, whole = len(x), [list(range(len(x)))]
+        if n < 8:
+            return whole
+        x = x.detach().double()
+        flat = x.flatten(2) if x.ndim > 2 else x[:, :, None]
+        z = torch.cat([flat.mean(2), 0.5 * (flat.var(2, correction=0) + 1e-3).log()], 1)
+        w = self.split.weight
+        z = (z - self.split.center) / self.split.deviation * torch.cat([w, w]).sqrt()
+        centred = z - z.mean(0)
+        side = centred @ torch.linalg.svd(centred).Vh[0] > 0
+        for _ in range(10):
+            if side.all() or not side.any():
+                return whole
+            one, other = z[~side].mean(0), z[side].mean(0)
+            side = ((z - other) ** 2).sum(1) < ((z - one) ** 2).sum(1)
+        one, other = z[~side].mean(0), z[side].mean(0)
+        within = torch.where(side[:, None], z - other, z - one).pow(2).sum(1).mean()
+        far = ((one - other) ** 2).sum() / within
+        groups = [side.logical_not().nonzero().flatten(), side.nonzero().flatten()]
+        if far <= limit(self.split.limits, n, 8) or min(map(len, groups)) < max(2, n / 16):
+            return whole
+        return sorted(group.tolist() for group in groups)
+
+
+class Varied(nn.Module):
+    """BatchNorm2d that runs twice, one without scales, and BatchNorm1d."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm1 = nn.BatchNorm2d(6)
+        self.mid = nn.Conv2d(6, 6, 3, padding=1)
+        self.norm2 = nn.BatchNorm2d(6, affine=False)
+        self.norm3 = nn.BatchNorm1d(6)
+        self.fc = nn.Linear(6, CLASSES)
+
+    def forward(self, images):
+        x = self.norm1(self.conv(images)).relu()
+        x = self.norm1(self.mid(x)).relu()
+        x = self.norm2(self.mid(x)).relu()
+        return self.fc(self.norm3(x.mean((2, 3))))
+
+
+def varied_net(dtype=torch.float64):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        net = Varied().double()
+        with torch.no_grad():
+            for norm in (net.norm1, net.norm3):
+                norm.weight.uniform_(0.5, 1.5)
+                norm.bias.uniform_(-0.3, 0.3)
+        net.train()
+        for images in stream(("all", "some", "some"), torch.float64, seed=100):
+            net(images)
+    return net.eval().to(dtype)
+
+
+def source_of(net):
+    """Images of one kind, which the toys' own source does not have."""
+    dtype, generator = next(net.parameters()).dtype, torch.Generator().manual_seed(2)
+    labels = torch.arange(14) % CLASSES
+    loader = [(textures(14, generator).to(dtype), labels) for _ in range(30)]
+    return holdfast.Source.from_loader(net, loader)
+
+
+def batches(dtype):
+    """Like the source, drifted, of two kinds, and single images."""
+    generator = torch.Generator().manual_seed(9)
+    calm = [textures(16, generator) for _ in range(3)]
+    drifted = [0.3 * images + 0.5 for images in calm]
+    dark = 0.2 * textures(7, generator)
+    mixed = torch.cat([calm[0][3:], dark])[torch.randperm(20, generator=generator)]
+    odd = [textures(5, generator) ** 2, drifted[0][:1], calm[1][:1]]
+    return [images.to(dtype) for images in [*calm, *drifted, mixed, *odd, drifted[1], mixed]]
+
+
+NETS = {"toy": toy_net, "varied": varied_net}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("kind", NETS)
+@pytest.mark.parametrize("split", [True, False])
+def test_learning_under_the_rule_is_as_restated(kind, dtype, split):
+    net = NETS[kind](dtype=dtype)
+    source = source_of(net)
+    spec = f"tent(lr=0.005,momentum=0)+steady(split={str(split).lower()})"
+    adapter, plain = holdfast.adapt(net, spec, source=source), Plain(net, source, split=split)
+    trained = [n for n, _ in adapter.model.named_parameters() if n.startswith("norm")]
+    alphas, sizes = [], set()
+    for number, images in enumerate(batches(dtype)):
+        got, expected = adapter(images), plain(images)
+        close(got, expected, dtype, f"logits of batch {number}")
+        weights = [plain.net.get_parameter(name) for name in trained]
+        gradients = torch.autograd.grad(entropy(expected).mean(), weights)
+        with torch.no_grad():
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight -= 0.005 * gradient
+        for name, weight in zip(trained, weights, strict=True):
+            close(adapter.model.get_parameter(name), weight, dtype, f"{name} after batch {number}")
+        for name, uses in plain.seen.items():
+            parts = [part for use in uses for part in use]
+            alpha = sum(share * a for share, a, _ in parts) / len(uses)
+            ratio = sum(share * r for share, _, r in parts) / len(uses)
+            assert adapter.last.alpha[name] == pytest.approx(alpha, abs=1e-3)
+            assert adapter.last.drift[name] == pytest.approx(ratio, rel=1e-3)
+        groups = tuple(len(group) for group in plain.groups) if len(plain.groups) > 1 else ()
+        assert adapter.last.split == groups
+        alphas += list(adapter.last.alpha.values())
+        sizes.add(len(groups))
+    assert min(alphas) == 0 and max(alphas) > 0.5
+    assert sizes == ({0, 2} if split else {0})
+    start = dict(net.named_parameters())
+    assert all((plain.net.get_parameter(n) - start[n]).abs().max() > 1e-4 for n in trained)
+
+
+def test_gradients_of_the_fused_form():
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    for shape in ((5, 3, 2, 2), (6, 3), (4, 3, 5)):
+        axes = [d for d in range(len(shape)) if d != 1]
+        own_mean, own_var, share = draw(3), draw(3) ** 2 + 0.3, torch.tensor(0.4).double()
+
+        def fused(x, scale, shift, axes=axes, mu=own_mean, var=own_var, a=share):
+            v, m = torch.var_mean(x.detach(), axes, correction=0)
+            # What the share of the batch is a function of, for numerical gradients.
+            return Gated.apply(x, scale, shift, mu + a * (m - mu), var + a * (v - var), m, a, 1e-5)
+
+        given = [t.requires_grad_() for t in (draw(*shape), draw(3), draw(3))]
+        assert torch.autograd.gradcheck(fused, given)
+
+
+def test_where_nothing_drifts_it_is_the_source_model_bit_for_bit():
+    net = toy_net()
+    calm = batches(torch.float32)[:3]
+    adapter = holdfast.adapt(net, "tent(lr=0.1)+steady", source=source_of(net))
+    for images in calm:
+        got = adapter(images)
+        assert set(adapter.last.alpha.values()) == {0}
+        assert 0 < max(adapter.last.drift.values()) < 1
+        torch.testing.assert_close(got, net(images).detach(), rtol=0, atol=1e-5)
+    frozen = adapter.frozen().state_dict()
+    assert frozen.keys() == net.state_dict().keys()
+    assert all(torch.equal(frozen[name], value) for name, value in net.state_dict().items())
+
+
+def test_what_is_exported_is_the_recent_average_of_what_was_used():
+    net = toy_net(dtype=torch.float64)
+    source = source_of(net)
+    adapter = holdfast.adapt(net, "tent(lr=0.05)+steady", source=source)
+    kinds = ("running_mean", "running_var", "weight", "bias")
+    average = {n: [torch.zeros_like(net.get_submodule(n).bias)] * 4 for n in ("norm1", "norm2")}
+    gathered = 0.0
+    for images in batches(torch.float64):
+        plain, inputs = Plain(net, source), {}
+        plain.net.load_state_dict({**net.state_dict(), **dict(adapter.model.named_parameters())})
+        for name in average:
+            layer = plain.net.get_submodule(name)
+            layer.register_forward_pre_hook(
+                lambda _, x, n=name, into=inputs: into.update({n: x[0]})
+            )
+        with torch.no_grad():
+            plain(images)
+        adapter(images)
+        share = len(images) / (len(images) + 16)
+        gathered = (1 - share) * gathered + share
+        for name, before in average.items():
+            layer, first = plain.net.get_submodule(name), net.get_submodule(name)
+            used = [torch.zeros_like(first.bias)] * 4
+            for group, (part, alpha, _) in zip(plain.groups, plain.seen[name][0], strict=True):
+                rows = inputs[name][group].transpose(0, 1).flatten(1)
+                ends = rows.mean(1), rows.var(1, correction=0), layer.weight, layer.bias
+                used = [
+                    total + part * alpha * (end - getattr(first, kind))
+                    for total, end, kind in zip(used, ends, kinds, strict=True)
+                ]
+            average[name] = [
+                (1 - share) * old + share * new.detach()
+                for old, new in zip(before, used, strict=True)
+            ]
+    frozen = adapter.frozen()
+    for name, moved in average.items():
+        for kind, total in zip(kinds, moved, strict=True):
+            expected = getattr(net.get_submodule(name), kind) + total / gathered
+            got = getattr(frozen.get_submodule(name), kind)
+            torch.testing.assert_close(got.detach(), expected.detach(), rtol=1e-8, atol=1e-10)
+    assert (frozen.norm1.running_mean - net.norm1.running_mean).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", NETS)
+def test_an_export_with_the_rule_stands_by_itself(kind, tmp_path):
+    net = NETS[kind](dtype=torch.float32)
+    adapter = holdfast.adapt(net, "tent(lr=0.05)+steady", source=source_of(net))
+    every = [
+        images.contiguous(memory_format=torch.channels_last) for images in batches(torch.float32)
+    ]
+    for images in every:
+        adapter(images)
+    expected = [adapter.predict(images) for images in every]
+    exported = adapter.frozen(statistics="batch")
+    torch.save(exported, tmp_path / "module")
+    adapter.reset()
+    for module in (
+        exported,
+        torch.load(tmp_path / "module", weights_only=False),
+        copy.deepcopy(exported),
+    ):
+        for images, logits in zip(every, expected, strict=True):
+            assert torch.equal(module(images), logits)
+    assert not any(isinstance(layer, NORMS) for layer in exported.modules())
+    # What the adapter goes on with is its own.
+    assert not torch.equal(adapter.predict(every[3]), expected[3])
+
+
+def test_a_forward_that_failed_leaves_nothing_behind():
+    net = varied_net(torch.float32)
+    adapter, other = (holdfast.adapt(net, "tent+steady", source=source_of(net)) for _ in range(2))
+    *_, images = batches(torch.float32)
+    with adapter.model.norm3.register_forward_pre_hook(lambda *_: 1 / 0):
+        for call in (adapter.predict, adapter):
+            with pytest.raises(ZeroDivisionError):
+                call(images)
+    assert adapter.last.alpha == {}
+    assert torch.equal(adapter.predict(images), other.predict(images))
+    assert torch.equal(adapter(images), other(images))
+
+
+def test_fisher_information_is_that_of_plain_batch_statistics():
+    net = toy_net()
+    with_rule, without = source_of(net), source_of(net)
+    holdfast.adapt(net, "eata+steady", source=with_rule)
+    holdfast.adapt(net, "eata", source=without)
+    names = [name for name in without.tensors if name.startswith("fisher/")]
+    assert len(names) == 4
+    for name in names:
+        assert without.tensors[name].max() > 0
+        assert torch.equal(with_rule.tensors[name], without.tensors[name])
+
+
+def test_alone_it_is_on_bn():
+    net = toy_net()
+    alone, on_bn = (holdfast.adapt(net, s, source=source_of(net)) for s in ("steady", "bn+steady"))
+    for images in batches(torch.float32):
+        assert torch.equal(alone(images), on_bn(images))
+
+
+@pytest.mark.parametrize(
+    ("host", "advice"),
+    [
+        ("frozen", r"write eata\+steady, or bn\+steady"),
+        ("rotta", r"write eata\+steady, or bn\+steady"),
+        ("t3a", r"write t3a\(statistics=batch\)\+steady"),
+        ("ttac(predict=after)", r"write ttac\(predict=before\)\+steady"),
+    ],
+)
+def test_hosts_that_do_not_go_by_the_batch_are_refused(host, advice):
+    with pytest.raises(ValueError, match=advice):
+        holdfast.compose(f"{host}+steady")
+    holdfast.compose("t3a(statistics=batch)+steady")
+
+
+def test_what_it_needs_is_said():
+    with pytest.raises(ValueError, match=r"bn\+steady needs budgets.*Source\.from_loader"):
+        holdfast.adapt(toy_net(), "bn+steady")
+    net = toy_net(lambda channels: nn.BatchNorm2d(channels, track_running_stats=False))
+    with pytest.raises(ValueError, match=r"'norm1' keeps none.*leave steady out"):
+        holdfast.adapt(net, "bn+steady", source=source_of(net))
+
+
+def test_a_layer_that_never_ran_on_the_source_is_left_alone():
+    net = toy_net()
+    net.spare = nn.BatchNorm2d(3)
+    adapter = holdfast.adapt(net, "bn+steady", source=source_of(net))
+    adapter(stream()[1])
+    assert list(adapter.last.alpha) == ["norm1", "norm2"]
+    for statistics in ("stream", "batch"):
+        assert isinstance(adapter.frozen(statistics=statistics).spare, nn.BatchNorm2d)
+
+
+def test_layers_under_two_names_are_replaced_in_both():
+    net = toy_net()
+    net.alias = net.norm2
+    adapter = holdfast.adapt(net, "bn+steady", source=source_of(net))
+    frozen = adapter.frozen(statistics="batch")
+    assert frozen.alias is frozen.norm2 and not isinstance(frozen.alias, nn.BatchNorm2d)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_has_drift_in_full(precision):
+    net = toy_net()
+    half, full = (
+        holdfast.adapt(net, "tent+steady", source=source_of(net), precision=wish)
+        for wish in (precision, None)
+    )
+    for images in batches(torch.float32):
+        torch.testing.assert_close(half(images), full(images), rtol=0.1, atol=0.3)
+        for name, alpha in full.last.alpha.items():
+            assert half.last.alpha[name] == pytest.approx(alpha, abs=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_compiled():
+    net = toy_net()
+    compiled, plain = (
+        holdfast.adapt(net, "tent+steady", source=source_of(net), compile=wish)
+        for wish in (True, False)
+    )
+    for images in batches(torch.float32):
+        torch.testing.assert_close(compiled(images), plain(images), rtol=1e-4, atol=1e-4)
+        for name, alpha in plain.last.alpha.items():
+            assert compiled.last.alpha[name] == pytest.approx(alpha, abs=1e-4)
+        assert compiled.last.split == plain.last.split
