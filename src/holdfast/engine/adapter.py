@@ -88,7 +88,7 @@ class Adapter(NotExportable):
             try:
                 admitted, newest = self._admit(images)
                 recent = state.window.after(admitted)
-                batch = self._runner.look(admitted, newest)
+                batch = self._runner.examine(admitted, newest)
             except BaseException as error:
                 undo()
                 self.last = Last(batch=int(state.batches), refused=str(error))

@@ -58,7 +58,7 @@ def gather(*paths: str | Path, known: Known | None = None) -> Gathered:
     known = {} if known is None else known
     found = _Found()
     for path in paths:
-        found.look(Path(path))
+        found.search(Path(path))
     runs: list[StoredRun] = []
     notes: list[Note] = []
     with progress("Reading runs", len(found.runs)) as advance:
@@ -99,7 +99,7 @@ class _Found:
         self._walked: dict[Path, int] = {}
         """How far below each folder it was looked."""
 
-    def look(self, path: Path) -> None:
+    def search(self, path: Path) -> None:
         if not path.is_dir():
             raise ValueError(
                 f"{path} is not a folder of runs: name what --out of `holdfast run` named, or "
