@@ -39,7 +39,7 @@ class Case:
     wanted: float
     way: Way = "ours"
     busy: int = 0
-    """Processes beside it that do nothing but count."""
+    """Processes beside it that adapt as released code does, with as many threads."""
 
     @property
     def wall_alone(self) -> bool:
@@ -48,7 +48,7 @@ class Case:
 
 CASES = (
     Case("ResNeXt-29", "resnext29", 32, 64, 1, 2),
-    Case("ResNet-50 at 160²", "resnet50", 160, 8, 1, 1.3),
+    Case("ResNet-50 at 160²", "resnet50", 160, 64, 1, 1.3),
     Case("ResNet-20, 2 threads, 2 busy processes", "resnet20", 32, 64, 2, 5, busy=2),
     # A loss of 3 % at most.
     Case("ResNet-20, 2 threads, wait policy alone", "resnet20", 32, 64, 2, 0.97, way="waiting"),
@@ -60,6 +60,25 @@ PAUSE = 0.05
 
 def work(case: Case, way: Way, batch: int) -> None:
     """A step for each line that comes in; its processor time and wall time go out."""
+    step = prepared(case, way, batch)
+    for _ in sys.stdin:
+        time.sleep(PAUSE)
+        wall, processor = time.perf_counter(), time.process_time()
+        step()
+        print(json.dumps([time.process_time() - processor, time.perf_counter() - wall]), flush=True)
+
+
+def be_busy(case: Case, batch: int) -> None:
+    """Step after step, as released code takes them, for as long as whoever asked for it lives."""
+    asked = os.getppid()
+    step = prepared(case, "released", batch)
+    print("running", flush=True)
+    while os.getppid() == asked:
+        step()
+
+
+def prepared(case: Case, way: Way, batch: int) -> Callable[[], Any]:
+    """A step of that way, the first of which has been taken."""
     if way == "waiting":
         os.environ.update(SLEEP)
     import holdfast
@@ -76,11 +95,7 @@ def work(case: Case, way: Way, batch: int) -> None:
     images = torch.rand(batch, 3, case.size, case.size)
     step = holdfast.adapt(net, "tent") if way == "ours" else plain_tent(net)
     step(images)
-    for _ in sys.stdin:
-        time.sleep(PAUSE)
-        wall, processor = time.perf_counter(), time.process_time()
-        step(images)
-        print(json.dumps([time.process_time() - processor, time.perf_counter() - wall]), flush=True)
+    return lambda: step(images)
 
 
 def plain_tent(net: Any) -> Callable[[Any], Any]:
@@ -107,17 +122,20 @@ def plain_tent(net: Any) -> Callable[[Any], Any]:
     return step
 
 
+def start(*arguments: object) -> subprocess.Popen[str]:
+    """A process of this script, with nothing set."""
+    environment = {n: v for n, v in os.environ.items() if n not in (*WAIT, *MEMORY)}
+    command = [sys.executable, __file__, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+
+
 class Worker:
     """A process that takes steps one way."""
 
     def __init__(self, number: int, way: Way, batch: int):
-        environment = {n: v for n, v in os.environ.items() if n not in (*WAIT, *MEMORY)}
-        command = [sys.executable, __file__, "work", str(number), way, str(batch)]
+        self.process = start("work", number, way, batch)
         self.times: list[tuple[float, float]] = []
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=pipe, stdout=pipe, text=True
-        )
 
     def step(self) -> tuple[float, float]:
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -135,13 +153,14 @@ def compare(number: int, rounds: int, batch: int) -> tuple[Worker, Worker]:
     """Released code, and the other way, with the times of their steps."""
     case = CASES[number]
     both = Worker(number, "released", batch), Worker(number, case.way, batch)
-    busy: list[subprocess.Popen[bytes]] = []
+    busy: list[subprocess.Popen[str]] = []
     try:
         for worker in both:
             worker.step()  # the first is not counted
-        busy += [
-            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(case.busy)
-        ]
+        busy += [start("busy", number, batch) for _ in range(case.busy)]
+        for process in busy:
+            assert process.stdout is not None
+            process.stdout.readline()  # it is running
         for turn in range(rounds):
             for worker in both if turn % 2 == 0 else both[::-1]:
                 worker.times.append(worker.step())
@@ -167,19 +186,19 @@ def main(rounds: int = 10, quick: bool = False) -> None:
         print(f"Others are busy on this machine (load {load:.1f}): times will tell of them too.")
     heads = ("step of tent", "processor s", "ours", "gain", "wall s", "ours", "gain", "wanted", "")
     table = columns(*heads)
-    for number, one in enumerate(CASES):
-        size = QUICK_BATCH if quick else one.batch
+    for number, case in enumerate(CASES):
+        size = QUICK_BATCH if quick else case.batch
         released, ours = (w.medians() for w in compare(number, 2 if quick else rounds, size))
         gains = [theirs / mine for theirs, mine in zip(released, ours, strict=True)]
-        judged = gains[1:] if one.wall_alone else gains
+        judged = gains[1:] if case.wall_alone else gains
         cells = [
             cell
             for theirs, mine, gain in zip(released, ours, gains, strict=True)
             for cell in (f"{theirs:.3f}", f"{mine:.3f}", f"{gain:.2f} ×")
         ]
-        wanted = f"{one.wanted:g} ×{', wall' if one.wall_alone else ''}"
-        verdict = "reached" if min(judged) >= one.wanted else "missed"
-        table.add_row(f"{one.name}, batch {size}", *cells, wanted, "" if quick else verdict)
+        wanted = f"{case.wanted:g} ×{', wall' if case.wall_alone else ''}"
+        verdict = "reached" if min(judged) >= case.wanted else "missed"
+        table.add_row(f"{case.name}, batch {size}", *cells, wanted, "" if quick else verdict)
     show(table)
 
 
@@ -187,5 +206,7 @@ if __name__ == "__main__":
     match sys.argv[1:]:
         case ["work", number, ("released" | "waiting" | "ours") as way, batch]:
             work(CASES[int(number)], way, int(batch))
+        case ["busy", number, batch]:
+            be_busy(CASES[int(number)], int(batch))
         case _:
             tyro.cli(main)

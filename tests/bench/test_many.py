@@ -13,7 +13,7 @@ import torch
 from short_runs import BROKEN, long, plan, same_rows
 
 from holdfast.bench.display import Board, Roster
-from holdfast.bench.many import Outcome, Progress, perform_all
+from holdfast.bench.many import Ended, Progress, perform_all
 from holdfast.bench.plan import labels
 from holdfast.bench.store import RunFolder
 
@@ -37,7 +37,7 @@ def news():
     heard = []
     yield heard
     for number, one in heard:
-        assert isinstance(number, int) and isinstance(one, Progress | Outcome)
+        assert isinstance(number, int) and isinstance(one, Progress | Ended)
 
 
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path, news):
@@ -47,7 +47,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path, news):
     assert [one.folder is not None and one.folder.finished for one in outcomes] == [1, 0, 1]
     assert [one.error is None for one in outcomes] == [1, 0, 1]
     assert "nowhere" in outcomes[1].error
-    assert [one for number, one in news if isinstance(one, Outcome)] == outcomes
+    assert [one for number, one in news if isinstance(one, Ended)] == outcomes
     told = [one for number, one in news if number == 2 and isinstance(one, Progress)]
     assert (told[0].done, told[-1].done, told[-1].batches) == (0, 8, 8)
     assert told[-1].pid == os.getpid()
@@ -114,7 +114,7 @@ def test_in_processes_one_that_is_killed_fails_alone_and_goes_on_later(tmp_path,
     assert [one.run for one in outcomes] == runs
     assert [one.folder is None for one in outcomes] == [True, True, False]
     assert "SIGKILL" in outcomes[0].error and "memory" in outcomes[0].error
-    assert {number for number, one in news if isinstance(one, Outcome)} == {0, 1, 2}
+    assert {number for number, one in news if isinstance(one, Ended)} == {0, 1, 2}
     pids = {one.pid for _, one in news if isinstance(one, Progress)}
     assert os.getpid() not in pids and len(pids) == 2
     # The same runs in one process: the same rows, also of the one that goes on.
@@ -144,7 +144,7 @@ def test_ctrl_c_stops_all_processes_after_their_batch(tmp_path, news):
     with pytest.raises(KeyboardInterrupt):
         perform_all(runs, tmp_path, jobs=2, every=1e9, tell=tell)
     assert signal.getsignal(signal.SIGINT) is before
-    assert not any(isinstance(one, Outcome) for _, one in news)  # none has failed
+    assert not any(isinstance(one, Ended) for _, one in news)  # none has failed
     # Both have written down where they were; the third has not begun.
     assert len(folders(tmp_path)) == 2
     assert all((path / "progress.json").exists() for path in folders(tmp_path))

@@ -267,6 +267,13 @@ def test_a_dry_run_lists_and_does_nothing(tmp_path, capsys):
     assert "none.toml cannot be read as TOML" in capsys.readouterr().err
 
 
+def test_a_sweep_goes_on_without_being_asked_to(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", "--resume", "--dry-run"])
+    assert ended.value.code == 2
+    assert "--resume (applied to holdfast sweep)" in capsys.readouterr().err
+
+
 def test_a_sweep_from_end_to_end(tmp_path, capsys):
     options = {"stream": (STREAM,), "limit": 16, "batch": 8, "jobs": 1, "threads": 1}
     options |= {"device": "cpu", "out": tmp_path}

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from running import LAW, run
+from running import LAW, law_of_openings, run
 from toys import assert_same_state, state_of, stream, toy_net, toy_source
 
 import holdfast
@@ -50,7 +50,7 @@ def test_a_bad_batch_is_an_error_and_changes_nothing(adapt, spec):
     assert torch.equal(adapter(good[-1]), untroubled(good[-1]))
 
 
-@LAW
+@law_of_openings
 def test_logits_that_overflow_are_reported_and_not_learnt_from(adapt, spec):
     adapter = adapt(spec)
     run(adapter, stream(("some", "all")))
@@ -139,7 +139,7 @@ def test_a_gradient_that_turns_infinite_is_never_applied(spec):
     assert all(p.grad is None for p in adapter.model.parameters())
 
 
-@LAW
+@law_of_openings
 def test_an_error_inside_the_model_changes_nothing(adapt, spec):
     """A batch that fails half-way through, behind the first norm layer."""
     adapter = adapt(spec)

@@ -6,8 +6,36 @@ from compositions import COMPOSITIONS
 
 import holdfast
 
-LAW = pytest.mark.parametrize("spec", COMPOSITIONS)
 KINDS = ("some", "all", "none", "some", "all")
+LAW = pytest.mark.parametrize("spec", COMPOSITIONS)
+ETA = "eta(redundancy=2)"
+# Of methods in toy_methods.py: all that uses the openings.
+OPENINGS = [
+    "bn+toy-centre",
+    "frozen+toy-centre+toy-mix",
+    "toy-mix",
+    "t3a(keep=3)+toy-mix",
+    "cotta(augment_below=0.8,views=3,restore=0.1)+toy-mix+toy-centre",
+    "rotta(capacity=12,every=20)+toy-mix+toy-centre",
+    f"{ETA}+toy-mix+toy-centre",
+    "toy-blend",
+    "bn+toy-calm",
+    f"{ETA}+toy-calm+toy-centre",
+    "toy-episode",
+    "toy-episode+toy-centre",
+    f"{ETA}+toy-lights",
+    "sar+toy-lights(ensemble=false)",
+    "tent(optimizer=adam)+toy-lights+toy-centre",
+    "toy-memo(steps=1,views=2)",
+    "toy-memo(augment=flip,steps=2,views=1)+toy-centre",
+    "toy-part",
+]
+
+
+def law_of_openings(test):
+    """A law that what uses the openings is asked, too."""
+    asked = pytest.mark.parametrize("spec", COMPOSITIONS + OPENINGS)
+    return pytest.mark.usefixtures("toy_methods")(asked(test))
 
 
 def load(path, net, spec, source):

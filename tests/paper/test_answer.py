@@ -10,7 +10,7 @@ import pytest
 from made import make_without_rows
 
 from holdfast.bench import materials as materials_module
-from holdfast.bench.many import Outcome, perform_all
+from holdfast.bench.many import Ended, perform_all
 from holdfast.bench.store import RunFolder
 from holdfast.cli import paper as paper_cli
 from holdfast.cli.options import Setup
@@ -256,7 +256,7 @@ def test_every_experiment_is_listed(capsys):
 def test_a_run_that_fails_leaves_a_gap_and_says_so(setup, main_table, monkeypatch, capsys):
     def fails(runs, *others):
         done = perform_watched(runs, *others)
-        return [Outcome(done[0].run, error="no memory"), *done[1:]]
+        return [Ended(done[0].run, error="no memory"), *done[1:]]
 
     monkeypatch.setattr(paper_cli, "perform_watched", fails)
     with pytest.raises(SystemExit):

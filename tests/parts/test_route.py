@@ -1,11 +1,16 @@
 """Which of several learnt states a batch meets."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import pytest
 import torch
 from toy_methods import ToyLights
 from toys import stream, toy_net
 
 import holdfast
+from holdfast import Method
+from holdfast.parts import Route, Routed
 
 pytestmark = pytest.mark.usefixtures("toy_methods")
 
@@ -45,3 +50,30 @@ def test_two_routes_are_an_error(net, monkeypatch):
     monkeypatch.setattr(holdfast.Tent, "ensemble", False, raising=False)
     with pytest.raises(ValueError, match="tent and toy-lights each choose the state"):
         holdfast.adapt(net, "tent+toy-lights")
+
+
+def test_a_state_that_is_met_by_the_answer_alone_is_taken_back():
+    """A route may name it, and nothing that the batch is to be learnt with."""
+
+    class Blank(Route):
+        def forward(self, images, learnt):
+            scales = {n: torch.zeros_like(t) for n, t in learnt.items() if n.startswith("model/")}
+            return Routed({}, scales)
+
+    @dataclass(frozen=True)
+    class ToyBlank(Method):
+        name: ClassVar[str] = "toy-blank"
+        plugin: ClassVar[bool] = True
+        standalone: ClassVar[bool] = False
+
+        def route(self, task, learnt):
+            return Blank()
+
+    net = toy_net()
+    adapter = holdfast.adapt(net, holdfast.Tent(lr=0.0), ToyBlank())
+    images = stream()[0]
+    expected = adapter.predict(images)
+    assert not torch.allclose(expected, holdfast.adapt(net, "bn").predict(images))
+    assert torch.equal(adapter(images), expected)
+    after = dict(adapter.model.named_parameters())
+    assert all(torch.equal(after[name], weight) for name, weight in net.named_parameters())

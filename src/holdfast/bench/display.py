@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from holdfast.bench.many import Outcome
+from holdfast.bench.many import Ended
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run, apart, labels, short
 from holdfast.bench.run import Progress
@@ -109,7 +109,7 @@ class Display(ABC):
         self.console = Console(stderr=True) if console is None else console
         self.names = labels(runs)
         self.latest: dict[int, Progress] = {}
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, Ended] = {}
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -124,7 +124,7 @@ class Display(ABC):
     def finished(self) -> int:
         return sum(one.folder is not None for one in self.outcomes.values())
 
-    def __call__(self, number: int, news: Progress | Outcome) -> None:
+    def __call__(self, number: int, news: Progress | Ended) -> None:
         before = self.latest.get(number)
         if isinstance(news, Progress):
             self.latest[number] = news
@@ -132,12 +132,12 @@ class Display(ABC):
             self.outcomes[number] = news
             if news.error:
                 self.latest.pop(number, None)
-        for line in self.hear(number, before, news):
+        for line in self.update(number, before, news):
             if not self.console.is_terminal:
                 print(line, file=self.console.file, flush=True)
 
     @abstractmethod
-    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
+    def update(self, number: int, before: Progress | None, news: Progress | Ended) -> Iterator[str]:
         """Take in what is new of a run, after what was told of it before; and say it in lines."""
 
 
@@ -153,20 +153,20 @@ class Board(Display):
             get_renderable=self.render, console=self.console, refresh_per_second=4, transient=True
         )
 
-    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
+    def update(self, number: int, before: Progress | None, news: Progress | Ended) -> Iterator[str]:
         if isinstance(news, Progress) and before is None:
             self._start, self._before = time.monotonic(), news.done
         self._now = number if isinstance(news, Progress) else None
         name, last = self.names[number], self.latest.get(number)
         if last is None:
             return
-        ended = isinstance(news, Outcome)
+        ended = isinstance(news, Ended)
         if before is None:
             if 0 < last.done < last.batches:
                 yield f"{name}: goes on at batch {last.done} of {last.batches}"
         elif before.domain in last.scores and (ended or before.domain != last.domain):
             yield f"{name}: {before.domain} {last.scores[before.domain]:.2f} %"
-        if isinstance(news, Outcome) and news.folder is not None:
+        if isinstance(news, Ended) and news.folder is not None:
             yield f"{name}: mean {last.accuracy:.2f} %, {last.done} batches, {news.folder.path}"
 
     def render(self) -> Group:
@@ -226,7 +226,7 @@ class Roster(Display):
         )
         self._all = self._bars.add_task("runs", total=len(runs), metric="")
 
-    def hear(self, number: int, before: Progress | None, news: Progress | Outcome) -> Iterator[str]:
+    def update(self, number: int, before: Progress | None, news: Progress | Ended) -> Iterator[str]:
         if isinstance(news, Progress):
             if number not in self._rows:
                 self._rows[number] = self._bars.add_task(self.names[number], metric="")

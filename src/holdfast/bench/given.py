@@ -37,7 +37,6 @@ class GivenOptions:
         }
 
     def plan(self, method: str, seed: int, **others: object) -> Run:
-        """A run of a method with these options."""
         import torch
 
         from holdfast.bench.plan import Run
@@ -63,7 +62,6 @@ class GivenOptions:
 
     @property
     def place(self) -> Path:
-        """Where runs lie."""
         return RUNS if self.out is None else self.out
 
 

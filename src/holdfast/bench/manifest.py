@@ -149,9 +149,8 @@ def describe(run: Run, materials: Materials) -> Manifest:
 def normalisation(model: nn.Module) -> dict[str, list[float]] | None:
     """Mean and standard deviation by channel that the model itself takes off its input."""
     for module in model.modules():
-        mean, std = getattr(module, "mean", None), getattr(module, "std", None)
-        if isinstance(module, Normalized) and mean is not None and std is not None:
-            return {"mean": mean.flatten().tolist(), "std": std.flatten().tolist()}
+        if isinstance(module, Normalized):
+            return {"mean": module.mean.flatten().tolist(), "std": module.std.flatten().tolist()}
     return None
 
 

@@ -35,7 +35,7 @@ LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ended:
     """How a run ended: in a folder, or with an error."""
 
     run: Run
@@ -44,7 +44,7 @@ class Outcome:
 
 
 # Hears of a run, by its number in the list.
-Tell = Callable[[int, Progress | Outcome], None]
+Tell = Callable[[int, Progress | Ended], None]
 
 
 def perform_all(
@@ -57,7 +57,7 @@ def perform_all(
     jobs: int = 1,
     tell: Tell = ignore,
     materials: Materials | None = None,
-) -> list[Outcome]:
+) -> list[Ended]:
     """Do the runs, `jobs` at a time. Where they go on one by one, `materials` that are open already
     are not opened again."""
     how = {"resume": resume, "again": again, "every": every}
@@ -73,15 +73,15 @@ def perform_all(
 
 def attempt(
     run: Run, materials: Materials, out: Path, tell: Callable[[Progress], None], **how: Any
-) -> Outcome:
+) -> Ended:
     """A run, or why there is none; `how` as for `perform`."""
     try:
         folder = perform(run, materials, out, tell=tell, **how)
     except Exception as error:
         known = isinstance(error, FAILURES) and str(error)
         said = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
-        return Outcome(run, error=" ".join(said.split()))
-    return Outcome(run, folder)
+        return Ended(run, error=" ".join(said.split()))
+    return Ended(run, folder)
 
 
 def sparing(tell: Callable[[Progress], None]) -> Callable[[Progress], None]:
@@ -100,9 +100,9 @@ def sparing(tell: Callable[[Progress], None]) -> Callable[[Progress], None]:
 
 def _in_processes(
     runs: Sequence[Run], out: Path, how: Mapping[str, Any], jobs: int, tell: Tell
-) -> list[Outcome]:
+) -> list[Ended]:
     """A fresh process for each run: one that dies takes no other with it."""
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, Ended] = {}
     waiting = deque(enumerate(runs))
     going: dict[Any, tuple[int, Any]] = {}
     with stoppable() as stop:
@@ -123,8 +123,8 @@ def _in_processes(
                         process.join()
                         if number in outcomes:
                             continue
-                        news = Outcome(runs[number], error=_describe_exit(process.exitcode))
-                    if isinstance(news, Outcome):
+                        news = Ended(runs[number], error=_describe_exit(process.exitcode))
+                    if isinstance(news, Ended):
                         outcomes[number] = news
                         if stop.asked and news.error:
                             continue  # it was stopped, and has not failed
@@ -161,7 +161,7 @@ def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
         os.setpgrp()  # Ctrl-C is for the parent to hear, which then asks each to stop, once
     threading.Thread(target=_follow_parent, daemon=True).start()
 
-    def tell(news: Progress | Outcome) -> None:
+    def tell(news: Progress | Ended) -> None:
         with suppress(OSError):  # the parent is gone
             sender.send(news)
 
@@ -169,7 +169,7 @@ def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
         materials = Materials(out / "cache")
         tell(attempt(run, materials, out, sparing(tell), **how))
     except KeyboardInterrupt:
-        tell(Outcome(run, error="It was stopped. Repeat the command to go on with it."))
+        tell(Ended(run, error="It was stopped. Repeat the command to go on with it."))
 
 
 def _follow_parent() -> None:

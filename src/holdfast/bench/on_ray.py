@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.many import LOOK_SECONDS, Outcome, Tell, attempt, sparing
+from holdfast.bench.many import LOOK_SECONDS, Ended, Tell, attempt, sparing
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS, Progress, ignore
@@ -48,10 +48,10 @@ def perform_on_ray(
     every: float = SNAPSHOT_SECONDS,
     tell: Tell = ignore,
     cores: int | None = None,
-) -> list[Outcome]:
+) -> list[Ended]:
     """Do the runs on a cluster: `auto` is one that this machine is part of, ray://HOST:PORT one
     elsewhere, `local` one of this machine alone, with that many cores, for as long as it takes."""
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, Ended] = {}
     how = {"resume": True, "again": again, "every": every}
     with _cluster(address, cores) as ray:
         _check_room(ray, runs)
@@ -75,7 +75,7 @@ def perform_on_ray(
                     try:
                         outcomes[number] = ray.get(reference)
                     except Exception as error:  # Ray's own, for a worker that died again and again
-                        outcomes[number] = Outcome(runs[number], error=" ".join(str(error).split()))
+                        outcomes[number] = Ended(runs[number], error=" ".join(str(error).split()))
                     tell(number, outcomes[number])
         except KeyboardInterrupt:
             for reference in going:
@@ -126,13 +126,13 @@ def _check_room(ray: Any, runs: Sequence[Run]) -> None:
 
 def _work(
     number: int, run: Run, out: Path, how: Mapping[str, Any], folder: Path, news: Any
-) -> Outcome:
+) -> Ended:
     """What a worker does: one run."""
     tune_cpu()
     try:
         os.chdir(folder)
     except OSError as error:
-        return Outcome(run, error=f"On {platform.node()}, where all folders have to be: {error}")
+        return Ended(run, error=f"On {platform.node()}, where all folders have to be: {error}")
 
     def tell(progress: Progress) -> None:
         with suppress(Exception):  # a run does not depend on who hears of it

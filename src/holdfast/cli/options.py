@@ -46,7 +46,7 @@ def _class(*, without: tuple[str, ...] = (), several: tuple[str, ...] = ()) -> t
             none = "; none: without one" if one.default is None else ""
             told = tyro.conf.arg(help=f"{one.help} Once for each{none}.", help_behavior_hint="")
             arguments.append((flag, Annotated[Many, told], ()))
-        elif flag not in without:
+        else:
             arguments.append(_argument(flag, one.hint, one.help, one.usual, one.aliases))
     arguments += [
         _argument("seeds", int, "How many seeds, one after the other from the first.", "1"),
@@ -57,6 +57,7 @@ def _class(*, without: tuple[str, ...] = (), several: tuple[str, ...] = ()) -> t
             "snapshot", float, "Seconds between two snapshots: what a kill costs at most.", "60"
         ),
     ]
+    arguments = [argument for argument in arguments if argument[0] not in without]
     made = make_dataclass("Setup", arguments, bases=(GivenOptions,), frozen=True)
     made.__doc__ = "What runs are made on, and how they are done."
     return made
@@ -70,5 +71,6 @@ else:
     Setup = _class()
     # The rest is the experiment's to say, and its preset has a default of its own.
     PaperSetup = _class(without=("stream", "domains", "window", "intruders", "preset", "analysis"))
-    # A flag cannot tell "not given" from "no"; a sweep's file or its grid says it.
-    SweepSetup = _class(without=("analysis",), several=("stream", "preset"))
+    # A flag cannot tell "not given" from "no"; a sweep's file or its grid says it. And a sweep goes
+    # on with what was stopped, asked or not.
+    SweepSetup = _class(without=("analysis", "resume"), several=("stream", "preset"))

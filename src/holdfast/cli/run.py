@@ -13,7 +13,7 @@ from holdfast.cli.options import Setup, Specs
 from holdfast.util.terminal import show
 
 if TYPE_CHECKING:
-    from holdfast.bench.many import Outcome
+    from holdfast.bench.many import Ended
     from holdfast.bench.plan import Run as Plan
     from holdfast.bench.store import RunFolder
     from holdfast.results.table import Block
@@ -52,7 +52,7 @@ class Run:
         conclude(outcomes, setup.place)
 
 
-def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Outcome]:
+def perform_watched(runs: Sequence[Plan], setup: Setup, jobs: int) -> list[Ended]:
     """Do the runs, with a table that fills or, of several at a time, with a bar for each."""
     from holdfast.bench.display import Board, Roster, announce, preview
     from holdfast.bench.many import perform_all
@@ -90,7 +90,7 @@ def tell_of_other_code(runs: Sequence[Plan], out: Path) -> None:
         )
 
 
-def finished(outcomes: Sequence[Outcome]) -> list[RunFolder]:
+def finished(outcomes: Sequence[Ended]) -> list[RunFolder]:
     """The folders of the runs that are finished; if there is none, why."""
     folders = [one.folder for one in outcomes if one.folder is not None]
     if not folders:
@@ -107,7 +107,7 @@ def show_blocks(blocks: Sequence[Block], markdown: Path | None = None) -> None:
         write_markdown(markdown, blocks)
 
 
-def conclude(outcomes: Sequence[Outcome], out: Path) -> None:
+def conclude(outcomes: Sequence[Ended], out: Path) -> None:
     """Say what failed, and where the runs are."""
     from holdfast.bench.plan import labels
 

@@ -16,7 +16,7 @@ from holdfast.cli.options import Many, Specs, SweepSetup
 from holdfast.cli.run import METHODS, conclude, show_blocks, tell_of_other_code
 
 if TYPE_CHECKING:
-    from holdfast.bench.many import Outcome
+    from holdfast.bench.many import Ended
     from holdfast.bench.plan import Run
 
 
@@ -75,7 +75,7 @@ class Sweep:
         show_blocks(sweep_document(points, [outcome.folder for outcome in outcomes]))
         conclude(outcomes, out)
 
-    def perform(self, runs: Sequence[Run], out: Path, given: Mapping[str, Any]) -> list[Outcome]:
+    def perform(self, runs: Sequence[Run], out: Path, given: Mapping[str, Any]) -> list[Ended]:
         from holdfast.bench.display import Roster
         from holdfast.bench.many import perform_all
         from holdfast.bench.on_ray import perform_on_ray

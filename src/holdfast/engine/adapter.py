@@ -140,7 +140,7 @@ class Adapter(NotExportable):
 
     def _adapt(self, images: Tensor, newest: int, undo: Callable[[], None]) -> tuple[Tensor, Last]:
         """Answer a batch and learn from it; what that did."""
-        state, batch = self._state, self._runner.look(images, newest)
+        state, batch = self._state, self._runner.examine(images, newest)
         if batch.problem is None:
             self._runner.commit(batch)
             logits = batch.logits

@@ -18,7 +18,7 @@ TOO_FAR = "logits after the update are NaN or Inf. reset(), and take a lower lea
 
 
 @dataclass
-class Batch:
+class Examined:
     """What has been found out about a batch.
 
     answer: the prediction, and what each refinement made of the one before it.
@@ -56,7 +56,7 @@ class Batch:
 
 
 class Runner:
-    """Takes batches through the slots: `look`, then `commit` if nothing is wrong."""
+    """Takes batches through the slots: `examine`, then `commit` if nothing is wrong."""
 
     def __init__(self, state: State):
         self.state = state
@@ -83,15 +83,15 @@ class Runner:
             answer.append(refine(answer[-1].logits, seen))
         return answer
 
-    def look(self, images: Tensor, newest: int) -> Batch:
+    def examine(self, images: Tensor, newest: int) -> Examined:
         """What is predicted, and what there is to learn from the batch. What this changes, a
         state's way back (`begin`) undoes."""
         if self.slots.episode_steps:
-            return self._look_in_episodes(images, newest)
+            return self._examine_in_episodes(images, newest)
         if len(images) == 1 and self.network.by_batch:
             # It leaves no trace: one image has no batch statistics to learn by.
             answer = [Predicted(self.predict(images, 1))]
-            return Batch(Step(self.network, images), answer, Proposal(due=False))
+            return Examined(Step(self.network, images), answer, Proposal(due=False))
         learn, after = self.slots.learn, self.slots.prediction.after
         routed = self._route(images)
         answer = []
@@ -110,9 +110,9 @@ class Runner:
             answer = answer or self._answer(step)
         with torch.enable_grad():
             proposal = Proposal() if learn is None else learn.propose(step, self.slots.terms)
-        return Batch(step, answer, proposal, routed)
+        return Examined(step, answer, proposal, routed)
 
-    def _look_in_episodes(self, images: Tensor, newest: int) -> Batch:
+    def _examine_in_episodes(self, images: Tensor, newest: int) -> Examined:
         """Each image by itself: from the source, a few steps, an answer; and back to the source."""
         answers: list[list[Predicted]] = []
         proposals: list[Proposal] = []
@@ -128,7 +128,7 @@ class Runner:
             Predicted(torch.cat([link.logits for link in links]))
             for links in zip(*answers, strict=True)
         ]
-        return Batch(Step(self.network, images, newest=newest), answer, _together(proposals))
+        return Examined(Step(self.network, images, newest=newest), answer, _together(proposals))
 
     def _take_step(self, step: Step) -> Proposal:
         """On one image, at once; one that is not finite is proposed only."""
@@ -146,7 +146,7 @@ class Runner:
         return proposal
 
     @torch.no_grad()
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: Examined) -> None:
         """Learn from a batch that is good, answer it if that was to wait, and see to the rest."""
         learn, at_once = self.slots.learn, self.slots.episode_steps > 0
         for commit in batch.proposal.commits:

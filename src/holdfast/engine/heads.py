@@ -15,7 +15,7 @@ from holdfast.util.words import listed, nearest
 APART = 0.05
 
 
-class Seen(NamedTuple):
+class Call(NamedTuple):
     """One call of a layer."""
 
     input: Tensor
@@ -53,14 +53,14 @@ def _has_rows(layer: nn.Module) -> bool:
     return getattr(layer, "groups", 1) == 1 and not getattr(layer, "transposed", False)
 
 
-def watch(layer: nn.Module, seen: list[Seen]) -> int:
+def watch(layer: nn.Module, calls: list[Call]) -> int:
     """Put down every call of a layer; the hook's number."""
 
     # A plain function, which a deep copy of the model shares instead of copying.
     def put_down(
         module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
     ) -> None:
-        seen.append(Seen([*inputs, *named.values(), output][0], output))
+        calls.append(Call([*inputs, *named.values(), output][0], output))
 
     return layer.register_forward_hook(put_down, with_kwargs=True).id
 
@@ -102,7 +102,7 @@ def layers_that_give_logits(
 ) -> Mapping[str, nn.Module]:
     """By name, the layers that would do for the head, found by running the model."""
     layers = {name: layer for name, layer in model.named_modules() if _has_rows(layer)}
-    calls: dict[str, list[Seen]] = {name: [] for name in layers}
+    calls: dict[str, list[Call]] = {name: [] for name in layers}
     hooks = {name: watch(layer, calls[name]) for name, layer in layers.items()}
     try:
         model(images)
@@ -112,16 +112,16 @@ def layers_that_give_logits(
     return {name: layers[name] for name in layers if is_head(layers[name], calls[name], logits)}
 
 
-def is_head(layer: nn.Module, seen: list[Seen], logits: Tensor) -> bool:
+def is_head(layer: nn.Module, calls: list[Call], logits: Tensor) -> bool:
     """Whether a layer, called like this, gave the logits, but for a factor and a constant of each
     image: those of a temperature and of a log-softmax."""
     weight = layer.weight
-    if len(seen) != 1 or not isinstance(weight, Tensor) or len(weight) != logits.shape[1]:
+    if len(calls) != 1 or not isinstance(weight, Tensor) or len(weight) != logits.shape[1]:
         return False
-    if not all(isinstance(one, Tensor) and one.ndim > 1 for one in seen[0]):
+    if not all(isinstance(one, Tensor) and one.ndim > 1 for one in calls[0]):
         return False
-    output = by_image(seen[0].output, len(weight), layer)
-    if output is None or by_image(seen[0].input, weight[0].numel(), layer) is None:
+    output = by_image(calls[0].output, len(weight), layer)
+    if output is None or by_image(calls[0].input, weight[0].numel(), layer) is None:
         return False
     output, logits = (x.detach().float() for x in (output, logits))
     output, logits = (x - x.mean(1, keepdim=True) for x in (output, logits))

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.checks import channels_come_last, check_logits, refuse_probabilities
-from holdfast.engine.heads import Seen, by_image, find_head, is_head, linear_layers, unwatch, watch
+from holdfast.engine.heads import Call, by_image, find_head, is_head, linear_layers, unwatch, watch
 from holdfast.engine.norms import Normalisation, Statistics, batch_norms
 from holdfast.util.files import tensor_hash
 from holdfast.util.words import listed
 
 MemoryFormat = Literal["auto", "channels_last", "contiguous"]
-Forward = Callable[[Tensor], tuple[list[Seen], Tensor]]
+Forward = Callable[[Tensor], tuple[list[Call], Tensor]]
 
 
 class Network:
-    """A private copy of a model in eval mode: `seen, logits = network(images)`.
+    """A private copy of a model in eval mode: `calls, logits = network(images)`.
 
     The head is the last `nn.Linear`, or the layer named by `head`; what it saw and gave is caught
     by a hook, and `feature` makes sure that it saw the feature and gave the logits.
@@ -60,8 +60,8 @@ class Network:
         self.returns_tensor = False
         # What is checked at the first batch of several images: one alone may look right by chance.
         self._gave_logits = self._head_gave_them = False
-        self._seen: list[Seen] = []
-        self._hook = None if self.head_name is None else watch(self.head, self._seen)
+        self._calls: list[Call] = []
+        self._hook = None if self.head_name is None else watch(self.head, self._calls)
         self._run: Forward = self._forward
         self._compiled = compile
         if compile:
@@ -136,7 +136,7 @@ class Network:
 
     def __call__(
         self, images: Tensor, *, record: bool = False, aside: bool = False
-    ) -> tuple[list[Seen], Tensor]:
+    ) -> tuple[list[Call], Tensor]:
         """What the head saw and gave, and the logits, in float32 at least.
 
         record: learnt from, so that batch norm records these images.
@@ -154,14 +154,14 @@ class Network:
             _slow_attention() if self._has_attention else nullcontext(),
             self._normalising(len(images), record, aside),
         ):
-            seen, logits = self._run_or_retry(images, recorded=record)
+            calls, logits = self._run_or_retry(images, recorded=record)
         check_logits(logits, len(images), self.name)
         if self.counts_on_head and self.head_rows != logits.shape[1]:
-            raise self._not_the_head(seen, logits)
+            raise self._not_the_head(calls, logits)
         if not self._gave_logits:
             refuse_probabilities(logits, self.name)
             self._gave_logits = len(images) > 1
-        return seen, at_least_float32(logits)
+        return calls, at_least_float32(logits)
 
     def _normalising(self, images: int, record: bool, aside: bool) -> AbstractContextManager[None]:
         if self.statistics is None:
@@ -172,17 +172,17 @@ class Network:
             return self.statistics.aside()
         return self.statistics.recording(images) if record else self.statistics.predicting()
 
-    def feature(self, seen: list[Seen], logits: Tensor) -> Tensor:
+    def feature(self, calls: list[Call], logits: Tensor) -> Tensor:
         """The feature of each image, in float32 at least."""
-        if len(seen) == 1 and logits.shape[1] == self.head_rows:
-            found = by_image(at_least_float32(seen[0].input), self.feature_size, self.head)
-            if found is not None and (self._head_gave_them or is_head(self.head, seen, logits)):
+        if len(calls) == 1 and logits.shape[1] == self.head_rows:
+            found = by_image(at_least_float32(calls[0].input), self.feature_size, self.head)
+            if found is not None and (self._head_gave_them or is_head(self.head, calls, logits)):
                 self._head_gave_them = len(logits) > 1
                 return found
-        raise self._not_the_head(seen, logits)
+        raise self._not_the_head(calls, logits)
 
-    def _not_the_head(self, seen: list[Seen], logits: Tensor) -> ValueError:
-        shapes = [tuple(each.input.shape) for each in seen]
+    def _not_the_head(self, calls: list[Call], logits: Tensor) -> ValueError:
+        shapes = [tuple(each.input.shape) for each in calls]
         return ValueError(
             f"Layer {self.head_name!r} does not look like the head of {self.name}: it has "
             f"{self.head_rows} rows of {self.feature_size} and saw {listed(shapes) or 'nothing'}, "
@@ -203,7 +203,7 @@ class Network:
         self.memory_format = memory_format
         self.model.to(memory_format=memory_format)  # type: ignore[call-overload]
 
-    def _run_or_retry(self, images: Tensor, *, recorded: bool) -> tuple[list[Seen], Tensor]:
+    def _run_or_retry(self, images: Tensor, *, recorded: bool) -> tuple[list[Call], Tensor]:
         """A model that cannot take channels_last (`x.view(…)`) runs contiguous from then on."""
         try:
             return self._run_once(images)
@@ -225,19 +225,19 @@ class Network:
             self._use(torch.channels_last)
             raise refused from None
 
-    def _run_once(self, images: Tensor) -> tuple[list[Seen], Tensor]:
-        self._seen.clear()
+    def _run_once(self, images: Tensor) -> tuple[list[Call], Tensor]:
+        self._calls.clear()
         if self.statistics is not None:
             self.statistics.begin()
         try:
             return self._run(images)
         finally:
-            self._seen.clear()
+            self._calls.clear()
 
-    def _forward(self, images: Tensor) -> tuple[list[Seen], Tensor]:
+    def _forward(self, images: Tensor) -> tuple[list[Call], Tensor]:
         output = self.model(images)
         self.returns_tensor = isinstance(output, Tensor)
-        return list(self._seen), logits_of(output)
+        return list(self._calls), logits_of(output)
 
 
 @contextmanager

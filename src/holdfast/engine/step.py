@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from holdfast.engine.heads import Seen
+from holdfast.engine.heads import Call
 from holdfast.engine.network import Network
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Step:
         self._chosen: dict[float | None, Tensor] = {}
 
     @cached_property
-    def _forward(self) -> tuple[list[Seen], Tensor]:
+    def _forward(self) -> tuple[list[Call], Tensor]:
         with torch.set_grad_enabled(self.learning):
             return self.network(self.images, record=self.record, aside=self.aside)
 

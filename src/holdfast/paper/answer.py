@@ -15,15 +15,8 @@ from functools import partial
 from holdfast.bench.given import GivenOptions
 from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
-from holdfast.paper.comparable import (
-    CONTROL,
-    differences,
-    images_a_domain,
-    in_protocol,
-    model_name,
-    planned_differences,
-    published_row,
-)
+from holdfast.paper import comparable
+from holdfast.paper.comparable import CONTROL, in_protocol
 from holdfast.paper.experiments import Experiment, Line
 from holdfast.paper.measures import MEASURES, SIXTEEN, Measure
 from holdfast.recipes.compose import PRESETS, compose
@@ -58,7 +51,7 @@ def plans(
     ]
     compared = [run for line, run in found if in_protocol(experiment, line)]
     missing = CONTROL.method not in (line.method for line in experiment.lines)
-    if missing and not any(planned_differences(run, experiment) for run in compared):
+    if missing and not any(comparable.planned_differences(run, experiment) for run in compared):
         found.append(plan(CONTROL, experiment.streams[0], setup.all_seeds[0]))
     return found
 
@@ -160,7 +153,9 @@ def evaluate(experiment: Experiment, folders: Mapping[Line, Sequence[RunFolder]]
         experiment,
         tuple(_grid(experiment, MEASURES[name], groups) for name in experiment.measures),
         _facts(experiment, [run for line in present for run in groups[line].runs]),
-        differences(experiment, [run for line in control + compared for run in groups[line].runs]),
+        comparable.differences(
+            experiment, [run for line in control + compared for run in groups[line].runs]
+        ),
         tuple(line.label for line in experiment.lines if line not in present),
         {groups[line].label: groups[line].idle for line in present if groups[line].idle},
     )
@@ -200,7 +195,7 @@ def _by_column(numbers: Mapping[str, Number], line: Line) -> dict[str, Number]:
 
 def _printed(experiment: Experiment, line: Line, measure: Measure) -> dict[str, Number]:
     """The paper's numbers of a line: those of tables, and those that the text states."""
-    row = published_row(experiment, line)
+    row = comparable.published_row(experiment, line)
     numbers = {}
     if row is not None:
         numbers = {name: Number(value) for name, value in measure.printed(row).items()}
@@ -225,10 +220,10 @@ def _facts(experiment: Experiment, runs: Sequence[StoredRun]) -> dict[str, str]:
 
     facts = {
         "data": all_of(lambda stored: stored.run.data.name),
-        "model": all_of(lambda stored: model_name(stored.run)),
+        "model": all_of(lambda stored: comparable.model_name(stored.run)),
         "preset": all_of(lambda stored: stored.run.preset),
         "severity": all_of(lambda stored: stored.run.data.severity),
-        "images a domain": all_of(images_a_domain),
+        "images a domain": all_of(comparable.images_a_domain),
         "images a batch": all_of(lambda stored: stored.batch_size),
         "window": all_of(lambda stored: stored.run.effective_window),
         "orders": f"{experiment.orders} random ones" if experiment.orders else "the paper's",

@@ -38,7 +38,7 @@ class Target(NamedTuple):
     seen: Step | None = None
 
 
-def look(
+def teacher_target(
     images: Tensor,
     teacher: Callable[[Tensor], Tensor],
     source: Tensor | None,
@@ -82,7 +82,7 @@ class TeacherPrediction(Prediction):
             return seen.logits
 
         source = None if self.anchor is None else self.anchor(step.images)[1]
-        target = look(step.images, teacher, source, self.augment, self.method)
+        target = teacher_target(step.images, teacher, source, self.augment, self.method)
         return target._replace(seen=first)
 
     def forward(self, step: Step) -> Predicted:
@@ -114,7 +114,7 @@ class Views(nn.Module):
 
         source = logits_of(self.anchor(images))
         with self.augment.draws.restored():
-            return look(images, teacher, source, self.augment, self.method).logits
+            return teacher_target(images, teacher, source, self.augment, self.method).logits
 
 
 class TeacherAgreement(Term):

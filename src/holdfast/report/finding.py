@@ -13,15 +13,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.report.losses import losses
 from holdfast.results import CHOSEN
 from holdfast.results.comparison import Comparison
-from holdfast.results.group import (
-    BASELINES,
-    ONE_SEED,
-    Difference,
-    Group,
-    Number,
-    Pair,
-    repeated_over,
-)
+from holdfast.results.group import BASELINES, ONE_SEED, Group, Number, Pair, repeated_over
 from holdfast.util.words import enumerated
 
 ACCURACY = "mean_accuracy"
@@ -204,7 +196,7 @@ def sentence(pair: Pair) -> str:
     accuracy, calibration, time = pair.accuracy(), pair.calibration(), pair.time()
     if not accuracy.is_known:
         return f"{pair.group.label} and {pair.other.label} have no domain in common yet."
-    parts = [_accuracy(pair, accuracy)]
+    parts = [_accuracy(pair)]
     if calibration.is_known:
         better = "worse calibrated" if calibration.value > 0 else "better calibrated"
         parts.append(better if calibration.is_shown else "equally well calibrated")
@@ -219,8 +211,8 @@ def sentence(pair: Pair) -> str:
     return f"{so_far}{', '.join(parts)}{seeds}."
 
 
-def _accuracy(pair: Pair, by: Difference) -> str:
-    name, other = pair.group.label, pair.other.label
+def _accuracy(pair: Pair) -> str:
+    name, other, by = pair.group.label, pair.other.label, pair.accuracy()
     if by.is_shown:
         more = "more" if by.value > 0 else "less"
         return f"{name} is {by.text} points {more} accurate than {other}"

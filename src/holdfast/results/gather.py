@@ -58,7 +58,7 @@ def gather(*paths: str | Path, known: Known | None = None) -> Gathered:
     known = {} if known is None else known
     found = _Found()
     for path in paths:
-        found.look(Path(path))
+        found.search(Path(path))
     runs: list[StoredRun] = []
     notes: list[Note] = []
     with progress("Reading runs", len(found.runs)) as advance:
@@ -69,12 +69,11 @@ def gather(*paths: str | Path, known: Known | None = None) -> Gathered:
                     known[folder] = signature, read(folder)
                 runs.append(known[folder][1])
                 notes += [_note(folder, text) for text in runs[-1].notes]
-            except UnreadableError as error:
-                notes.append(_note(folder, f"{error}: it is left out."))
-            except OSError as error:
-                notes.append(
-                    _note(folder, f"it cannot be read ({error.strerror}): it is left out.")
-                )
+            except (UnreadableError, OSError) as error:
+                why = str(error)
+                if isinstance(error, OSError):
+                    why = f"it cannot be read ({error.strerror})"
+                notes.append(_note(folder, f"{why}: it is left out."))
             advance(1)
     runs.sort(key=lambda run: (run.manifest.time_started, run.path.name))
     runs, doubles = _once(runs)
@@ -100,7 +99,7 @@ class _Found:
         self._walked: dict[Path, int] = {}
         """How far below each folder it was looked."""
 
-    def look(self, path: Path) -> None:
+    def search(self, path: Path) -> None:
         if not path.is_dir():
             raise ValueError(
                 f"{path} is not a folder of runs: name what --out of `holdfast run` named, or "

@@ -103,7 +103,7 @@ class Seen:
         names = (domains,) * len(known) if isinstance(domains, str) else tuple(domains)
         if len(names) != len(known):
             raise ValueError(f"{len(names)} domains of {len(known)} images: give one or as many.")
-        predicted, confidence, entropy = _look(logits)
+        predicted, confidence, entropy = _predictions(logits)
         did = {}
         if last is not None:
             did = {name: getattr(last, name) for name in ("losses", "images", *FROM_LAST)}
@@ -200,7 +200,7 @@ def _labels(logits: Tensor, labels: Tensor | ArrayLike) -> Integers:
     return known
 
 
-def _look(logits: Tensor) -> tuple[Integers, Floats, Floats]:
+def _predictions(logits: Tensor) -> tuple[Integers, Floats, Floats]:
     """Predicted class, confidence and entropy of each image."""
     logits = logits.detach()
     wide = logits if logits.dtype == torch.float64 else logits.float()

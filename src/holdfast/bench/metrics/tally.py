@@ -42,8 +42,6 @@ class Tally:
         """Images of each class."""
         self.predicted: Counts = np.zeros(classes, np.int64)
         """Images predicted to be of each class."""
-        self.undefined = 0
-        """Images without a prediction, since their softmax is not defined."""
         self.above = 0
         """Images whose confidence is above 0.95."""
         # By confidence, in bins of equal width: images, and their sums of correct, confidence and
@@ -53,10 +51,9 @@ class Tally:
     def add(self, seen: Seen, which: Any = slice(None)) -> None:
         labels, predicted = seen.labels[which], seen.predicted[which]
         confidence, entropy = seen.confidence[which], seen.entropy[which]
-        scored, known = labels >= 0, predicted[predicted >= 0]
+        scored = labels >= 0
         self.labels += np.bincount(labels[scored], minlength=len(self.labels))
-        self.predicted += np.bincount(known, minlength=len(self.predicted))
-        self.undefined += len(predicted) - len(known)
+        self.predicted += np.bincount(predicted[predicted >= 0], minlength=len(self.predicted))
         self.above += int((confidence > 0.95).sum())
         values = (None, scored & (labels == predicted), confidence, entropy)
         for bins, binned in self._binned.items():
@@ -67,7 +64,6 @@ class Tally:
     def __iadd__(self, other: Tally) -> Tally:
         self.labels += other.labels
         self.predicted += other.predicted
-        self.undefined += other.undefined
         self.above += other.above
         for bins, binned in self._binned.items():
             binned += other._binned[bins]
@@ -76,6 +72,11 @@ class Tally:
     @property
     def images(self) -> int:
         return int(self._sums[0])
+
+    @property
+    def undefined(self) -> int:
+        """Images without a prediction, since their softmax is not defined."""
+        return self.images - int(self.predicted.sum())
 
     @property
     def correct(self) -> int:
