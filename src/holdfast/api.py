@@ -50,9 +50,10 @@ def adapt(
     memory_format: "auto" is channels_last for convolutional nets, contiguous for others.
     compile: run the network through `torch.compile`.
     precision: "bfloat16" or "float16" for forwards by autocast; None follows the caller's autocast.
-    guard: what is done when health turns bad (adapting does harm, or predictions collapse). "alarm":
-        warn; "none": nothing; "rollback": go back to the last healthy state, and go on from there;
-        "fallback": go back, and have the source model answer until that state is as good again.
+    guard: what is done when health turns bad (adapting does harm, or predictions collapse).
+        "alarm": warn; "none": nothing; "rollback": go back to the last healthy state, and go on
+        from there; "fallback": go back, and have the source model answer until that state is as
+        good again.
     health: how health is watched; `HealthOptions` has the defaults.
     rollback: the same as guard="rollback".
 

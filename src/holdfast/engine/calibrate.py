@@ -1,4 +1,4 @@
-"""What an adapter's answers are worth before it has learnt, on labelled images under known drift."""
+"""What an adapter's answers are worth before it has learnt, by labelled images under drift."""
 
 from __future__ import annotations
 

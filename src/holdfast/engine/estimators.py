@@ -120,8 +120,8 @@ class Calibration:
 
     @cached_property
     def half_width(self) -> float:
-        """Of an interval that holds the accuracy of 90 % of batches: estimates of each kind of drift
-        by what the others tell."""
+        """Of an interval that holds the accuracy of 90 % of batches: estimates of each kind of
+        drift by what the others tell."""
         found = []
         for group in sorted(set(self.groups.tolist())):
             of_it = self.groups == group

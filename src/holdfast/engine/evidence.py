@@ -15,12 +15,12 @@ class Evidence(nn.Module):
     A bet against "the mean is at most m" multiplies its stake by 1 + λ(x − m) with every
     observation x, λ = ½/(m + floor): if that is so, the stake is a supermartingale, and reaches 1/a
     with a chance of at most a (Ville), however long one looks. A bet that has lost is begun anew,
-    so that a rise is seen whenever it comes; the k-th has the level `level` / (k (k + 1)), and these
-    add up to `level`. (Waudby-Smith and Ramdas 2023 on bets; the restarts are a union bound.)
+    so that a rise is seen whenever it comes; the k-th has the level `level` / (k (k + 1)), and
+    these add up to `level`. (Waudby-Smith and Ramdas 2023 on bets; the restarts are a union bound.)
 
     It rings while the bet against `tolerance` has won; a bet that has won keeps its stake at the
-    threshold, so that it is lost soon after the mean has fallen again. `bound` is the largest of the
-    means on a grid that are ruled out.
+    threshold, so that it is lost soon after the mean has fallen again. `bound` is the largest of
+    the means on a grid that are ruled out.
     """
 
     # Means that are bet against, above the tolerance.

@@ -14,7 +14,7 @@ GUARDS: tuple[Guard, ...] = ("alarm", "none", "rollback", "fallback")
 
 ADVICE: dict[State, str] = {
     "stable": "Nothing to do.",
-    "adapting": "Nothing to do: images differ from the source's, and adapting is no worse than not.",
+    "adapting": "Nothing to do: images have drifted, and adapting is no worse than not adapting.",
     "degrading": (
         "Adapting does harm here: add +steady, lower lr, give larger or better mixed batches; "
         "reset() starts again, guard='fallback' answers with the source model while this lasts."
@@ -25,7 +25,7 @@ ADVICE: dict[State, str] = {
     ),
 }
 DRIFT_HURTS = (
-    "The model is less accurate here than on source images, though adapting does not make it worse: "
+    "The model is less accurate here than on source images, and adapting is not to blame: "
     "label some of these images, and retrain if they are to stay."
 )
 
