@@ -18,7 +18,7 @@ BY_BATCH = {"t3a": "t3a(statistics=batch)", "ttac": "ttac(predict=before)"}
 class Steady(Method):
     """Batch norm follows a batch as far as it lies beyond what source batches do, layer by layer.
 
-    μ = μ_s + α (m − μ_s), σ², γ, β alike; α = max(0, 1 − L/D), D the drift, L that of source batches
+    μ = μ_s + α (m − μ_s), σ², γ, β alike; α = max(0, 1 − L/D), D: drift, L: that of source batches
     """
 
     paper: ClassVar[str] = (
