@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from toys import CLASSES, FEATURES, source_batches, toy_net, toy_source
+from toys import CLASSES, FEATURES, source_batches, textures, toy_net, toy_source
 
 import holdfast
 from holdfast import Source
@@ -195,7 +195,10 @@ def test_two_means(shape):
 
 @pytest.mark.filterwarnings("ignore:The source's labels")
 def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
-    net, batches = toy_net(), source_batches(batches=12)
+    net, generator = toy_net(), torch.Generator().manual_seed(0)
+    # Of one kind, which the toys' own source is not.
+    batches = [(textures(14, generator), torch.arange(14) % CLASSES) for _ in range(12)]
+    batches = [(images.float(), labels) for images, labels in batches]
     split = budgets_of(net, Source.from_loader(net, batches)).split
     images = torch.cat([images for images, _ in batches])
     x = inputs_of(net, images, "norm1")[0]
@@ -205,7 +208,6 @@ def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
     w = (w / w.sum()).repeat(2)
     expected = (z - z.mean(0)) / z.std(0, correction=0) * w.sqrt()
     torch.testing.assert_close(split.place(mean, var), expected, rtol=1e-5, atol=1e-6)
-    generator = torch.Generator().manual_seed(0)
     parted = 0
     for _ in range(100):
         some = torch.randint(len(images), (32,), generator=generator)

@@ -16,20 +16,18 @@ BY_BATCH = {"t3a": "t3a(statistics=batch)", "ttac": "ttac(predict=before)"}
 @register("steady")
 @dataclass(frozen=True)
 class Steady(Method):
-    """Batch norm follows a batch as far as it is beyond what batches of source images do, layer by
-    layer; where nothing drifts, the source model predicts.
+    """Batch norm follows a batch as far as it lies beyond what source batches do, layer by layer.
 
-    D = Σ w [(m − m°)²/(v° + ε) + ½ ln²((v + ε)/(v° + ε))],  α = max(0, 1 − L(n)/D)
-    μ = μ_s + α (m − μ_s), and σ², γ, β alike
+    μ = μ_s + α (m − μ_s), σ², γ, β alike; α = max(0, 1 − L/D), D: drift, L: that of source batches
     """
 
     paper: ClassVar[str] = (
         "holdfast's own: positive-part James–Stein, against the source's own range"
     )
     note: ClassVar[str] = (
-        "It takes images one by one and in batches of any size. On a host that trains more than "
-        "norm layers (cotta, rmt, select=all), those weights are as the host left them, also where "
-        "nothing drifts. Fisher information is made by plain batch statistics."
+        "Where nothing drifts, the source model predicts, for batches of any size. On a host that "
+        "trains more than norm layers (cotta, rmt, select=all), those weights are as the host left "
+        "them, also then. Fisher information is made by plain batch statistics."
     )
     predicts: ClassVar[str] = "the network's logits under these statistics"
     plugin: ClassVar[bool] = True

@@ -32,7 +32,7 @@ _ALARM = [
 
 
 @dataclass(frozen=True)
-class Metric:
+class DomainMetric:
     """A column of a table, as a chart of it domain by domain has it."""
 
     column: str
@@ -48,16 +48,16 @@ class Metric:
     """Whether the axis begins there."""
 
 
-BIAS = Metric(
+BIAS = DomainMetric(
     "bias",
     "Bias, domain by domain",
     "The share of predictions to change for each class to come as often as it is there.",
     "bias, %",
 )
-ENTROPY = Metric(
+ENTROPY = DomainMetric(
     "entropy", "Entropy, domain by domain", "Mean over a domain's images.", "entropy, nats"
 )
-TIME = Metric(
+TIME = DomainMetric(
     "time",
     "Time of a batch, domain by domain",
     "Median over a domain's batches of what the method's step takes.",
@@ -327,16 +327,20 @@ class _Figures:
             if len(table) and table[column].drop_nulls().len():
                 near = column in SIMILARITIES
                 unit = "cosine" if near else column
-                metric = Metric(column, title, caption, unit, title.lower(), ".3f", zero=not near)
+                metric = DomainMetric(
+                    column, title, caption, unit, title.lower(), ".3f", zero=not near
+                )
                 yield self._along_domains(column.replace("_", "-"), metric, "geometry", table)
 
-    def _by_domain(self, metric: Metric) -> Iterator[Figure]:
+    def _by_domain(self, metric: DomainMetric) -> Iterator[Figure]:
         """Where there are domains to compare."""
         table = self._domains
         if len(table) and table.drop_nulls(metric.column)["domain"].n_unique() > 1:
             yield self._along_domains(f"{metric.column}-by-domain", metric, "by-domain", table)
 
-    def _along_domains(self, name: str, metric: Metric, data: str, table: pl.DataFrame) -> Figure:
+    def _along_domains(
+        self, name: str, metric: DomainMetric, data: str, table: pl.DataFrame
+    ) -> Figure:
         column, spoken = metric.column, metric.spoken or metric.unit
         domains = table["domain"].unique(maintain_order=True).to_list()
         spec = self.charts.lines(

@@ -123,7 +123,7 @@ def _marks(groups: Sequence[Group], metric: str) -> dict[str, Mark]:
 
 
 @dataclass(frozen=True)
-class MetricColumn:
+class Metric:
     """A column of the table of metrics."""
 
     name: str
@@ -140,50 +140,44 @@ class MetricColumn:
 
 _ECE = "expected calibration error over {} bins"
 METRICS = (
-    MetricColumn("ece_15", Column("ECE %", _ECE.format(15)), 100, spread=True, brief=True),
-    MetricColumn("ece_20", Column("ECE, 20 bins %", _ECE.format(20)), 100),
-    MetricColumn(
+    Metric("ece_15", Column("ECE %", _ECE.format(15)), 100, spread=True, brief=True),
+    Metric("ece_20", Column("ECE, 20 bins %", _ECE.format(20)), 100),
+    Metric(
         "bias",
         Column("bias %", "share of predictions to change for balance"),
         100,
         spread=True,
         brief=True,
     ),
-    MetricColumn(
+    Metric(
         "share_above_0.95",
         Column("% > 0.95", "predictions above 0.95 confidence"),
         100,
         spread=True,
         brief=True,
     ),
-    MetricColumn("entropy", Column("entropy", "mean, in nats"), digits=3, spread=True),
-    MetricColumn(
+    Metric("entropy", Column("entropy", "mean, in nats"), digits=3, spread=True),
+    Metric(
         "time_median", Column("ms a batch", "median time of a batch"), 1000, spread=True, brief=True
     ),
-    MetricColumn(
-        "time_p95", Column("p95", "95 % of batches took no longer, in ms"), 1000, brief=True
-    ),
-    MetricColumn("time_images_per_second", Column("images/s"), digits=0, brief=True),
-    MetricColumn("memory_peak", Column("MB", "the most memory in use"), digits=0, brief=True),
-    MetricColumn("forwards", Column("forwards", "a batch"), digits=2),
-    MetricColumn("backwards", Column("backwards", "a batch"), digits=2),
-    MetricColumn("step_rate", Column("steps %", "of the steps that it could have taken"), 100),
-    MetricColumn("reliable", Column("reliable %", "images that the method relies on"), 100),
-    MetricColumn(
-        "missed", Column("missed", "batches that came while it was busy"), digits=0, rare=True
-    ),
-    MetricColumn(
-        "refused", Column("refused", "batches whose loss was not finite"), digits=0, rare=True
-    ),
-    MetricColumn("intruders", Column("intruders", "images of no class"), digits=0, rare=True),
-    MetricColumn("intruders_confidence", Column("their confidence %"), 100, rare=True),
+    Metric("time_p95", Column("p95", "95 % of batches took no longer, in ms"), 1000, brief=True),
+    Metric("time_images_per_second", Column("images/s"), digits=0, brief=True),
+    Metric("memory_peak", Column("MB", "the most memory in use"), digits=0, brief=True),
+    Metric("forwards", Column("forwards", "a batch"), digits=2),
+    Metric("backwards", Column("backwards", "a batch"), digits=2),
+    Metric("step_rate", Column("steps %", "of the steps that it could have taken"), 100),
+    Metric("reliable", Column("reliable %", "images that the method relies on"), 100),
+    Metric("missed", Column("missed", "batches that came while it was busy"), digits=0, rare=True),
+    Metric("refused", Column("refused", "batches whose loss was not finite"), digits=0, rare=True),
+    Metric("intruders", Column("intruders", "images of no class"), digits=0, rare=True),
+    Metric("intruders_confidence", Column("their confidence %"), 100, rare=True),
 )
 
 
 def metrics_table(groups: Sequence[Group], *, brief: bool = False) -> Table:
     """A row a method; `brief`: the mean accuracies, and what is looked at most."""
     repeats = repeated_over(groups)
-    means = [MetricColumn(*mean, digits=2, spread=True) for mean in means_of(groups).items()]
+    means = [Metric(*mean, digits=2, spread=True) for mean in means_of(groups).items()]
     shown = [
         *(means if brief else ()),
         *(one for one in METRICS if (one.brief or not brief) and _is_worth_it(groups, one)),
@@ -210,12 +204,12 @@ def metrics_table(groups: Sequence[Group], *, brief: bool = False) -> Table:
     )
 
 
-def _is_worth_it(groups: Iterable[Group], metric: MetricColumn) -> bool:
+def _is_worth_it(groups: Iterable[Group], metric: Metric) -> bool:
     values = [value for group in groups for value in group.values(metric.name)]
     return any(values) if metric.rare else bool(values)
 
 
-def cell(group: Group, metric: MetricColumn) -> Cell:
+def cell(group: Group, metric: Metric) -> Cell:
     number = group.number(metric.name).times(metric.scale)
     return Cell(number.text(metric.digits, spread=metric.spread))
 
@@ -294,7 +288,7 @@ def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None])
     groups = {place: Group(place[0], tuple(of_place)) for place, of_place in runs.items()}
     best = _best(groups, chosen, axes.index("lr")) if "lr" in axes else None
     metrics = [
-        *(MetricColumn(*mean, digits=2, spread=True) for mean in means_of(groups.values()).items()),
+        *(Metric(*mean, digits=2, spread=True) for mean in means_of(groups.values()).items()),
         *(metric for metric in METRICS if metric.name in ("ece_15", "bias")),
     ]
     words = [*axes[1:], *(["this lr is"] if best else [])]
