@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,16 @@ NOT_CALIBRATED = (
     "calibrated for that: Source.from_loader(model, loader, "
     "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
 )
+
+
+class Watched(NamedTuple):
+    """What leaves after a batch was watched: logits; what has begun to ring; whether predictions
+    have just collapsed; whether the last healthy state was put back."""
+
+    logits: Tensor
+    alarm: tuple[str, ...] = ()
+    collapsed: bool = False
+    went_back: bool = False
 
 
 class Adapter(NotExportable):
@@ -154,10 +164,8 @@ class Adapter(NotExportable):
         if due and problem is None:
             # An optimiser that goes on without a term to drive it does not count.
             idle = state.activity(batch.stepped and bool(proposal.losses))
-        nothing: tuple[tuple[str, ...], bool, bool] = ((), False, False)
-        healthy = problem is not None
-        alarm, collapsed, acted = nothing if healthy else self._watch(images[-newest:], logits)
-        return logits, Last(
+        watched = Watched(logits) if problem else self._watch(images[-newest:], logits)
+        return watched.logits, Last(
             batch=int(state.batches),
             losses=batch.losses,
             images=proposal.images,
@@ -169,32 +177,34 @@ class Adapter(NotExportable):
             inactivity=self.inactivity() if idle else None,
             gradient_norm=batch.gradient_norm,
             refused=problem,
-            collapsed=collapsed,
-            alarm=alarm,
-            rolled_back=acted,
+            collapsed=watched.collapsed,
+            alarm=watched.alarm,
+            rolled_back=watched.went_back,
+            fallback=bool(state.fallback.active),
             forwards=sum(network.forwards for network in self._slots.networks),
             backwards=proposal.backwards,
             **self._slots.told(),
         )
 
-    def _watch(self, images: Tensor, logits: Tensor) -> tuple[tuple[str, ...], bool, bool]:
-        """What rings after a batch; whether its predictions have collapsed; whether a healthy state
-        was put back."""
+    def _watch(self, images: Tensor, logits: Tensor) -> Watched:
+        """See what has become of health after a batch was answered so, and guard it."""
         state, monitor = self._state, self._state.monitor
-        measured = monitor.measure(images, logits)[0] if monitor.due else None
+        measured, frozen = monitor.measure(images, logits) if monitor.due else (None, logits)
         alarm = tuple(monitor(logits, measured))
         collapsed = state.collapsed(logits)
         if not state.keeps_healthy:
-            return alarm, collapsed, False
+            return Watched(logits, alarm, collapsed)
         bad = collapsed or HARMS in alarm
-        if bad:
-            state.go_back()
-            monitor.harm.start()
-            if self.options.guard == "fallback":
-                state.fallback.start()
-        else:
+        if not bad:
             state.remember()
-        return alarm, collapsed, bad
+            return Watched(logits, alarm, collapsed)
+        state.go_back()
+        if self.options.guard == "fallback":
+            state.fallback.start()
+            logits = frozen  # this batch's too, if the source model has seen it
+        else:
+            monitor.harm.start()
+        return Watched(logits, alarm, collapsed, went_back=True)
 
     def _stand_by(self, images: Tensor, newest: int) -> tuple[Tensor, Last]:
         """Answer with the source model, and see what the healthy state would have said."""

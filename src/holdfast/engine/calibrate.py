@@ -22,26 +22,24 @@ def calibrate(
 
     Of these the first tells what drift costs, the others what batch statistics cost without any.
     """
-    rows, groups, entropies, rights = (list[Tensor]() for _ in range(4))
+    rows, groups, images_of = list[Tensor](), list[int](), list[Tensor]()
     kinds = {CLEAN: 0}
     for images, labels, domain in rearranged(batches):
         if len(images) < 2:
             continue  # many methods have no answer to one image alone
         logits, seen = predict(images), reference(images)
-        measured = Measured.of(logits, seen)
-        right, frozen = (
-            (each.argmax(1).cpu() == labels).double() for each in (logits, seen.logits)
-        )
-        accuracies = torch.stack([right.mean(), frozen.mean()])
-        rows.append(torch.cat([accuracies, measured.values]))
-        kind = domain.rpartition("-")[0] or domain
-        groups.append(torch.tensor(kinds.setdefault(kind, len(kinds))))
-        entropies.append(measured.entropies)
-        rights.append(right)
+        measured, group = Measured.of(logits, seen), _number(domain, kinds)
+        own, frozen = ((each.argmax(1).cpu() == labels).double() for each in (logits, seen.logits))
+        for kind, columns in zip(seen.kinds, measured.kinds, strict=True):
+            accuracies = torch.stack([own[kind.images].mean(), frozen[kind.images].mean()])
+            rows.append(torch.cat([accuracies, columns]))
+            groups.append(group)
+        image = measured.confidences, measured.entropies, own, torch.full_like(own, group)
+        images_of.append(torch.stack(image))
     found = Calibration(
         torch.stack(rows) if rows else torch.zeros(0, 0),
-        torch.stack(groups) if groups else torch.zeros(0, dtype=torch.int64),
-        torch.stack([torch.cat(entropies), torch.cat(rights)]) if rows else torch.zeros(2, 0),
+        torch.tensor(groups),
+        torch.cat(images_of, 1) if rows else torch.zeros(4, 0),
     )
     if not bool((found.groups == 0).any()) or len(kinds) < 2:
         raise ValueError(
@@ -50,6 +48,11 @@ def calibrate(
             "batches of (images, labels, kind) of which some are of the kind 'clean'."
         )
     return found
+
+
+def _number(domain: str, kinds: dict[str, int]) -> int:
+    """Of the kind of drift, whatever its severity."""
+    return kinds.setdefault(domain.rpartition("-")[0] or domain, len(kinds))
 
 
 def rearranged(batches: Iterable[DriftedBatch]) -> Iterator[DriftedBatch]:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from holdfast.engine.reference import Seen
 
-# What is measured of a batch, as shares between 0 and 1.
-COLUMNS = ("confidence", "frozen_confidence", "disagreement", "drift", "mixed", "entropy")
+# What is measured of images of one kind, as shares between 0 and 1.
+COLUMNS = ("confidence", "frozen_confidence", "disagreement", "drift")
 
 # Keeps the coefficients of what hardly varies on the calibration's images near 0.
 RIDGE = 0.05
@@ -22,10 +22,13 @@ NINETY = 1.645
 
 @dataclass(frozen=True)
 class Measured:
-    """What is seen of a batch without labels, by `COLUMNS`; each image's entropy; and accuracy as
-    dropout tells it, where that was asked for."""
+    """What is seen of a batch without labels: for each kind of image in it `COLUMNS` and the share
+    of the batch that it is; of each image confidence and entropy; and accuracy as dropout tells it,
+    where that was asked for."""
 
-    values: Tensor
+    kinds: Tensor
+    shares: Tensor
+    confidences: Tensor
     entropies: Tensor
     by_dropout: float = 0.0
 
@@ -34,19 +37,25 @@ class Measured:
         """logits: those that the adapter answered with, of the images that `seen` is of."""
         own, frozen = (each.detach().double().cpu() for each in (logits, seen.logits))
         probabilities = own.softmax(1)
-        entropies = torch.special.entr(probabilities).sum(1)
-        values = (
-            float(probabilities.amax(1).mean()),
-            float(frozen.softmax(1).amax(1).mean()),
-            float((own.argmax(1) != frozen.argmax(1)).double().mean()),
-            seen.drift,
-            seen.mixed,
-            float(entropies.mean()),
+        each_image = torch.stack(
+            [
+                probabilities.amax(1),
+                frozen.softmax(1).amax(1),
+                (own.argmax(1) != frozen.argmax(1)).double(),
+            ],
+            1,
         )
-        return cls(torch.tensor(values, dtype=torch.float64), entropies, by_dropout)
+        rows = [
+            torch.cat([each_image[kind.images].mean(0), torch.tensor([kind.drift])])
+            for kind in seen.kinds
+        ]
+        shares = torch.tensor([len(kind.images) for kind in seen.kinds]).double() / len(own)
+        entropies = torch.special.entr(probabilities).sum(1)
+        return cls(torch.stack(rows), shares, each_image[:, 0], entropies, by_dropout)
 
-    def __getitem__(self, column: str) -> float:
-        return float(self.values[COLUMNS.index(column)])
+    @property
+    def drift(self) -> float:
+        return float(self.kinds[:, COLUMNS.index("drift")] @ self.shares)
 
 
 @dataclass(frozen=True)
@@ -63,9 +72,9 @@ class Estimate:
 class Calibration:
     """Batches of labelled source images under drift, as the adapter answers before it has learnt.
 
-    rows: of each batch the accuracy, that of the source model, and `COLUMNS`.
-    groups: which kind of drift each row has; 0: none. images: entropy of each image's answer, and
-    whether it was right.
+    rows: of each batch, or kind of image in it, the accuracy, that of the source model, `COLUMNS`.
+    groups: which kind of drift each row has; 0: none. images: of each image's answer the confidence
+    and the entropy, whether it was right, and the image's kind of drift.
     """
 
     rows: Tensor
@@ -80,20 +89,21 @@ class Calibration:
     def tensors(self) -> dict[str, Tensor]:
         return {"rows": self.rows, "groups": self.groups, "images": self.images}
 
-    def estimate(self, measured: Tensor) -> Estimate:
-        """By agreement with the source model, drift and confidence (a row of `COLUMNS`).
+    def estimate(self, measured: Measured) -> Estimate:
+        """By agreement with the source model, drift and confidence.
 
         Of images on which both models agree neither is the better one, so that the gain is a
-        multiple of how many they disagree on.
+        multiple of how many they disagree on. Two kinds of image in a batch are judged each by
+        itself: what is a good answer to one kind may be none to the other.
         """
-        frozen = float((_for_frozen(measured) @ self._weights[0]).clamp(0, 1))
-        gain = float(_for_gain(measured) @ self._weights[1])
-        accuracy = min(max(frozen + gain, 0.0), 1.0)
-        return Estimate(accuracy, frozen, gain)
+        frozen = (_for_frozen(measured.kinds) @ self._weights[0]).clamp(0, 1)
+        gain = _for_gain(measured.kinds) @ self._weights[1]
+        accuracy = (frozen + gain).clamp(0, 1)
+        return Estimate(*(float(each @ measured.shares) for each in (accuracy, frozen, gain)))
 
-    def by_confidence(self, measured: Tensor) -> float:
+    def by_confidence(self, confidences: Tensor) -> float:
         """Difference of confidences (Guillory et al. 2021), as a line through the calibration."""
-        return float((_line(measured[:1]) @ self._confidence).clamp(0, 1))
+        return float((_line(confidences.mean()[None]) @ self._confidence).clamp(0, 1))
 
     def by_threshold(self, entropies: Tensor) -> float:
         """The share of images below an entropy that as many of the calibration's lie below as are
@@ -115,7 +125,7 @@ class Calibration:
 
     @cached_property
     def _threshold(self) -> float:
-        entropy, right = self.images
+        _, entropy, right, _ = self.images
         return float(entropy.quantile(right.mean()))
 
     @cached_property
@@ -135,8 +145,10 @@ class Calibration:
 
     @cached_property
     def home(self) -> Tensor:
-        """`COLUMNS` on clean source images."""
-        return self.rows[self.groups == 0, 2:].mean(0)
+        """The accuracy, confidence and entropy of clean source images; the first as estimated."""
+        rows, clean = self.rows[self.groups == 0, 2:], self.images[:, self.images[3] == 0]
+        frozen, gain = _for_frozen(rows) @ self._weights[0], _for_gain(rows) @ self._weights[1]
+        return torch.stack([(frozen + gain).clamp(0, 1).mean(), *clean[:2].mean(1)])
 
 
 def _column(rows: Tensor, name: str) -> Tensor:
@@ -150,7 +162,7 @@ def _for_frozen(rows: Tensor) -> Tensor:
 
 
 def _for_gain(rows: Tensor) -> Tensor:
-    names = ("drift", "mixed", "confidence", "frozen_confidence")
+    names = ("drift", "confidence", "frozen_confidence")
     parts = [_column(rows, name) for name in names]
     disagreement = _column(rows, "disagreement")
     return torch.stack([disagreement, *(disagreement * part for part in parts)], -1)

@@ -13,7 +13,7 @@ class Evidence(nn.Module):
     −`floor` (what lies below counts as −`floor`).
 
     A bet against "the mean is at most m" multiplies its stake by 1 + λ(x − m) with every
-    observation x, λ = ½/(m + floor): if that is so, the stake is a supermartingale, and reaches 1/a
+    observation x, λ = ¾/(m + floor): if that is so, the stake is a supermartingale, and reaches 1/a
     with a chance of at most a (Ville), however long one looks. A bet that has lost is begun anew,
     so that a rise is seen whenever it comes; the k-th has the level `level` / (k (k + 1)), and
     these add up to `level`. (Waudby-Smith and Ramdas 2023 on bets; the restarts are a union bound.)
@@ -47,7 +47,7 @@ class Evidence(nn.Module):
     def forward(self, observed: float) -> bool:
         """Take in an observation; True at the one at which it begins to ring."""
         over = max(observed, -self.floor) - self.means
-        self.stakes += (over * 0.5 / (self.means + self.floor)).log1p()
+        self.stakes += (over * 0.75 / (self.means + self.floor)).log1p()
         self.stakes.clamp_max_(self.threshold)
         if float(self.stakes[0]) < 0:
             self.bets += 1

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.dropout import DropoutDisagreement
-from holdfast.engine.estimators import COLUMNS, Calibration, Measured
+from holdfast.engine.estimators import Calibration, Measured
 from holdfast.engine.evidence import Evidence
 from holdfast.engine.health import ADVICE, DRIFT_HURTS, Health, HealthOptions, State
 from holdfast.engine.last import Watch
@@ -32,8 +32,9 @@ HARMS = "adapting seems to do harm, since the source model alone would do better
 class Monitor(nn.Module):
     """Its buffers are its state. Without a calibration it knows nothing of accuracy and drift.
 
-    recent: averages of confidence and entropy; pool: sums of `COLUMNS` since the last estimate, and
-    the images in it; estimates: averages of accuracy, that of the source model, and drift.
+    recent: averages of confidence and entropy. estimates: averages of accuracy, that of the source
+    model, drift, and gain over the source model; pool: their sums since they were last taken in,
+    and the images in it.
     """
 
     recent: Tensor
@@ -56,8 +57,8 @@ class Monitor(nn.Module):
         double = torch.float64
         self.register_buffer("recent", torch.zeros(2, dtype=double))
         self.register_buffer("weight", torch.zeros((), dtype=double))
-        self.register_buffer("pool", torch.zeros(len(COLUMNS) + 1, dtype=double))
-        self.register_buffer("estimates", torch.zeros(3, dtype=double))
+        self.register_buffer("pool", torch.zeros(5, dtype=double))
+        self.register_buffer("estimates", torch.zeros(4, dtype=double))
         self.register_buffer("estimated", torch.zeros((), dtype=torch.bool))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("alarms", torch.zeros((), dtype=torch.int64))
@@ -96,43 +97,36 @@ class Monitor(nn.Module):
         )
         self.recent.lerp_(fresh, share)
         self.weight.copy_(1 - (1 - self.weight) * (1 - share))
-        return [] if measured is None else self._pooled(measured, len(logits))
-
-    def _pooled(self, measured: Measured, images: int) -> list[str]:
         self.as_good = None
-        self.pool += torch.cat([measured.values * images, torch.tensor([float(images)])])
-        if float(self.pool[-1]) < POOL:
-            return []
-        mean = self.pool[:-1] / self.pool[-1]
-        self.pool.zero_()
-        return self._estimate(mean, measured)
+        return [] if measured is None else self._estimate(measured, len(logits))
 
-    def _estimate(self, mean: Tensor, measured: Measured) -> list[str]:
+    def _estimate(self, measured: Measured, images: int) -> list[str]:
         assert self.calibration is not None  # something was measured
-        found, drift = self.calibration.estimate(mean), float(mean[COLUMNS.index("drift")])
+        found = self.calibration.estimate(measured)
         accuracy = {
             "agreement": found.accuracy,
-            "doc": self.calibration.by_confidence(mean),
+            "doc": self.calibration.by_confidence(measured.confidences),
             "atc": self.calibration.by_threshold(measured.entropies),
             "aetta": measured.by_dropout,
         }[self.options.estimator]
-        fresh = torch.tensor([accuracy, found.frozen, drift], dtype=torch.float64)
+        latest = accuracy, found.frozen, measured.drift, found.gain, 1.0
+        self.pool += images * torch.tensor(latest, dtype=torch.float64)
+        if float(self.pool[-1]) < POOL:
+            return []
+        fresh = self.pool[:-1] / self.pool[-1]
+        self.pool.zero_()
         self.estimates.copy_(fresh if not self.estimated else 0.5 * (self.estimates + fresh))
         self.estimated.fill_(True)
-        self.as_good = found.gain > -HARM
+        accuracy, _, drift, gain = fresh.tolist()
+        self.as_good = gain > -HARM
         news = []
-        if self.harm(-found.gain):
+        if self.harm(-gain):
             news.append(HARMS)
-        if self.risk(drift * (self.home - accuracy)):
+        home = float(self.calibration.home[0])
+        if self.risk(drift * (home - accuracy)):
             news.append("the model is less accurate here than on source images")
         self.alarms += len(news)
         return news
-
-    @property
-    def home(self) -> float:
-        """The accuracy that is estimated of clean source images."""
-        assert self.calibration is not None  # something was measured
-        return self.calibration.estimate(self.calibration.home).accuracy
 
     # What comes of it.
 
@@ -168,15 +162,15 @@ class Monitor(nn.Module):
             advice = DRIFT_HURTS
         known = dict[str, object]()
         if self.calibration is not None:
-            home = dict(zip(COLUMNS, self.calibration.home.tolist(), strict=True))
+            _, confidence, entropy = self.calibration.home.tolist()
             known = {
-                "source_entropy": home["entropy"],
-                "source_confidence": home["confidence"],
+                "source_entropy": entropy,
+                "source_confidence": confidence,
                 "estimator": self.options.estimator,
                 "risk_bound": self.risk.bound,
             }
         if self.calibration is not None and bool(self.estimated):
-            accuracy, frozen, drift = self.estimates.tolist()
+            accuracy, frozen, drift, _ = self.estimates.tolist()
             width = self.calibration.half_width
             known |= {
                 "accuracy": accuracy,

@@ -13,20 +13,23 @@ from holdfast.engine.network import Network
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.step import Step
 from holdfast.source.budgets import Budgets, Point, Watcher
-from holdfast.source.split import FEWEST, two_means
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Images of a batch that are of one kind: their positions; and drift: over the network's
+    layers, how much of their distance from the source is more than source batches have, 0 to 1."""
+
+    images: Tensor
+    drift: float
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A batch through the source model.
-
-    drift: over the network's layers, how much of a batch's distance from the source is more than
-    source batches have: 0 to 1. mixed: the same of how far apart two kinds of image lie in it.
-    """
+    """A batch through the source model: its logits, and the one or two kinds of image in it."""
 
     logits: Tensor
-    drift: float
-    mixed: float
+    kinds: tuple[Kind, ...]
 
 
 class Reference:
@@ -42,28 +45,30 @@ class Reference:
     def __call__(self, images: Tensor) -> Seen:
         watcher, step = self._watcher, Step(self.network, images)
         watcher.begin(len(images))
-        logits, moments = step.logits, image_moments(step.features)
+        logits, features = step.logits, image_moments(step.features)
         found = {place: parts[0] for place, parts in watcher.found.items()}
         watcher.found.clear()
-        excess = [
-            _excess(self.budgets.layers[layer][use], moments, len(images))
+        points = [
+            (self.budgets.layers[layer][use], moments)
             for (layer, use), moments in found.items()
             if layer is not None
         ]
-        if not excess:  # no layer tells, so that features have to
-            excess = [_excess(self.budgets.features, moments, len(images))]
-        mixed = self._mixed(*next(iter(found.values()))) if found else 0.0
-        return Seen(logits, sum(excess) / len(excess), mixed)
+        groups: tuple[Tensor, ...] = ()
+        if points and self.budgets.split is not None:
+            groups = self.budgets.split.groups(*points[0][1])
+        # Without a norm layer it is for the features to tell.
+        points = points or [(self.budgets.features, features)]
+        return Seen(
+            logits,
+            tuple(
+                Kind(group, sum(_excess(*at, group) for at in points) / len(points))
+                for group in groups or (torch.arange(len(images)),)
+            ),
+        )
 
-    def _mixed(self, mean: Tensor, var: Tensor) -> float:
-        split = self.budgets.split
-        if split is None or len(mean) < FEWEST:
-            return 0.0
-        ratio = float(two_means(split.place(mean, var))[1].nan_to_num(0, posinf=1e30))
-        return max(0.0, 1 - split.limit(len(mean)) / max(ratio, 1e-30))
 
-
-def _excess(point: Point, moments: tuple[Tensor, Tensor], images: int) -> float:
-    """The share of a batch's distance that source batches do not have."""
-    distance = float(point.drift(*(each.to(point.mean) for each in together(*moments))))
-    return max(0.0, 1 - point.limit(images) / max(distance, 1e-30))
+def _excess(point: Point, moments: tuple[Tensor, Tensor], group: Tensor) -> float:
+    """The share of these images' distance from the source that source images do not have."""
+    mean, var = together(*(each.cpu()[group] for each in moments))
+    distance = float(point.drift(mean.to(point.mean), var.to(point.mean)))
+    return max(0.0, 1 - point.limit(len(group)) / max(distance, 1e-30))
