@@ -33,7 +33,7 @@ class GivenOptions:
             name: value
             for name, value in vars(self).items()
             if name not in ("resume", "again")
-            and not (value is None or value is False or value == ())
+            and not (value is None or value == () or value is _usual(name))
         }
 
     def plan(self, method: str, seed: int, **others: object) -> Run:
@@ -63,6 +63,12 @@ class GivenOptions:
     @property
     def place(self) -> Path:
         return RUNS if self.out is None else self.out
+
+
+def _usual(name: str) -> bool | None:
+    """What a flag that says yes or no is where nobody gave it; None: the option is none."""
+    default = OPTIONS[name].default if name in OPTIONS else False
+    return default if isinstance(default, bool) else None
 
 
 def share_of_cores(jobs: int) -> int:

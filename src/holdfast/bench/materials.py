@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,18 +15,20 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from holdfast.bench.code import code_hash, code_hashes
-from holdfast.bench.options import DataOptions
+from holdfast.bench.kept import beside, stored, without_health
+from holdfast.bench.opening import check_size, open_alike, open_shown
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.cache import cached, cached_set
 from holdfast.data.cache import fingerprint as data_fingerprint
-from holdfast.data.corrupt.corruptions import CORRUPTIONS, EVERY
 from holdfast.data.glyphs import Glyphs
+from holdfast.data.holdout import Drifted, drifted
 from holdfast.data.images import Images
 from holdfast.data.pools import Data, Pool, find_table
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.data.readers.sets import DataSet, open_clean, open_data
+from holdfast.data.readers.sets import DataSet
 from holdfast.data.streams import Flow
+from holdfast.engine.heads import find_head
 from holdfast.engine.network import fingerprint as model_fingerprint
 from holdfast.engine.network import logits_of
 from holdfast.models.find import find_model, hash_of_code
@@ -52,6 +54,11 @@ SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 SOURCE_BATCH = 64
 
+# Where a method needs no source, that of its health is made of so many images; and so many of each
+# kind of drift tell what answers are worth.
+HEALTH_SOURCE = 3_000
+DRIFTED_IMAGES = 128
+
 T = TypeVar("T")
 
 
@@ -71,13 +78,14 @@ class Materials:
 
     def hashes(self, run: Run) -> dict[str, str | None]:
         """Of what a run is made of, in place of the names that it goes by."""
-        intruders = self._intruders(run)
+        intruders, health = self._intruders(run), self.health_hash(run)
         return {
             **code_hashes(run.methods),
             "model": self.model_hash(run),
             **self._model_code(run),
             "data": self.data_hash(run),
             "source": self.source_hash(run),
+            **({} if health is None else {"health": health}),
             **({} if intruders is None else {"intruders": self._hash_of(intruders)}),
         }
 
@@ -200,55 +208,94 @@ class Materials:
         return self.data_hash(run) if "fisher" in run.composition.needs else None
 
     def source_hash(self, run: Run) -> str | None:
-        """Of what the source is made from; None where the run needs none."""
+        """Of what the source is made from; None where the run's method needs none."""
         if not (run.composition.needs or run.analysis):
             return None
         path = _source_file(run)
         if path is not None:
-            if not path.is_file():
-                raise ValueError(f"There is no source file {path}: make it with Source.save.")
-            return self._cached(("source hash", path), lambda: file_hash(path))
+            return self._file_hash(path)
         images, fisher = self._hash_of(self._source_set(run)), self._fisher_hash(run) or ""
         return _digest(f"{images} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}")
 
+    def health_hash(self, run: Run) -> str | None:
+        """Of what estimates of accuracy go by; None where there are to be none, or nothing is known
+        of what the model was trained on, or of its features."""
+        if not run.watch.health or find_head(self.model(run), run.model.head) is None:
+            return None
+        path = _source_file(run)
+        if path is not None:
+            return self._file_hash(path)
+        try:
+            images = self._hash_of(self._source_set(run))
+        except (FileNotFoundError, ValueError):
+            if run.model.source is not None:  # what was asked for has to be there
+                raise
+            return None
+        return _digest(f"{images} {HEALTH_SOURCE} {DRIFTED_IMAGES}")
+
+    def _file_hash(self, path: Path) -> str:
+        if not path.is_file():
+            raise ValueError(f"There is no source file {path}: make it with Source.save.")
+        return self._cached(("source hash", path), lambda: file_hash(path))
+
     def source(self, run: Run) -> Source | None:
-        """What the run's method needs to know before the stream; kept on disk once made."""
-        if self.source_hash(run) is None:
+        """What the run's method and its health need to know before the stream; kept on disk once
+        made."""
+        needed, health = self.source_hash(run) is not None, self.health_hash(run) is not None
+        if not (needed or health):
             return None
         model, file = self.model(run), _source_file(run)
         fisher, cache = self._fisher_loader(run), self._sources(run)
+
+        def loaded(path: Path, loader: Any = None, under_drift: Drifted | None = None) -> Source:
+            found = Source.load(path, loader, fisher, drifted=under_drift, cache=cache)
+            if not health:
+                found.tensors = without_health(found.tensors)
+            return found
+
         if file is not None:
-            return self._cached(
-                ("source", file, id(model)), lambda: Source.load(file, fisher=fisher, cache=cache)
-            )
+            return self._cached(("source", file, id(model), health), lambda: loaded(file))
         images, path = self._source_set(run), self._source_path(run)
 
         def opened() -> Source:
-            loader = shuffled(images, SOURCE_IMAGES)
+            limit = SOURCE_IMAGES if needed else HEALTH_SOURCE
+            loader = shuffled(images, limit)
+            under_drift = drifted(shuffled(images), images=DRIFTED_IMAGES) if health else None
             if path.exists():
-                found = Source.load(path, loader, fisher, cache=cache)
-                self._opened["stored", path] = sorted(found.tensors)
-                return found
-            return Source.from_loader(
-                model, loader, SOURCE_IMAGES, fisher, head=run.model.head, cache=cache
-            )
+                return loaded(path, loader, under_drift)
+            with warnings.catch_warnings():
+                if not needed:  # health takes no class by itself
+                    warnings.filterwarnings("ignore", ".*classes have no source image")
+                return Source.from_loader(
+                    *(model, loader, limit, fisher),
+                    drifted=under_drift,
+                    head=run.model.head,
+                    cache=cache,
+                )
 
-        return self._cached(("source", path), opened)
+        return self._cached(("source", path, health), opened)
 
     @contextmanager
     def preparing(self, run: Run) -> Iterator[None]:
-        """Only one process builds a given source; the others wait."""
-        if self.source_hash(run) is None or _source_file(run) is not None:
+        """Only one process builds a given source; the others wait, and take what it has made."""
+        known = self.source_hash(run), self.health_hash(run)
+        if known == (None, None) or _source_file(run) is not None:
             yield
             return
         path = self._source_path(run)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix("." + "-".join(run.composition.needs) + ".lock")):
+        for_what = "-".join([*run.composition.needs, *(["health"] if known[1] else [])])
+        with FileLock(path.with_suffix(f".{for_what}.lock")):
+            source = self.source(run)
+            assert source is not None  # something is to be known
+            others = beside(source, stored(path))
+            source.tensors |= others if known[1] else without_health(others)
             yield
-            source, stored = self.source(run), ("stored", path)
-            if source is not None and self._opened.get(stored) != sorted(source.tensors):
-                self._opened[stored] = sorted(source.tensors)
-                source.save(path)
+            # Processes that build other parts of it write into the same file.
+            with FileLock(path.with_suffix(".lock")):
+                there = stored(path)
+                if not source.tensors.keys() <= there.keys():
+                    source.holding(beside(source, there), None).save(path)
 
     def _sources(self, run: Run) -> Path:
         code = _digest((code_hashes(run.methods), self._model_code(run)))
@@ -256,7 +303,9 @@ class Materials:
 
     def _source_path(self, run: Run) -> Path:
         images = self._hash_of(self._source_set(run))
-        made_of = (self.model_hash(run), images, run.model.head, self._fisher_hash(run))
+        made_of = [self.model_hash(run), images, run.model.head, self._fisher_hash(run)]
+        if self.source_hash(run) is None:
+            made_of.append("health alone")
         return self._sources(run) / f"{_digest(made_of)[:16]}.safetensors"
 
     def _fisher_loader(self, run: Run) -> DataLoader[tuple[Tensor, int]] | None:
@@ -265,38 +314,6 @@ class Materials:
             return None
         names = [domain.name for domain in self.data(run).domains]
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
-
-
-def open_alike(data: DataOptions, name: str, **options: Any) -> Images:
-    """A clean set that is read like the data."""
-    if data.size is not None:
-        options["size"] = data.size
-    return open_clean(name, data.root, **options)
-
-
-def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
-    """The benchmark's corruptions and whatever else a stream shows; where the set lacks something,
-    what the stream shows of it, with clean images if there are any."""
-    options = {field: value for field, value in vars(data).items() if value is not None}
-    name = options.pop("name")
-    some = [each for each in EVERY if each in shown] or CORRUPTIONS
-    try:
-        return open_data(name, corruptions=tuple(dict.fromkeys((*CORRUPTIONS, *some))), **options)
-    except FileNotFoundError:
-        for clean in (True, CLEAN in shown):
-            with suppress(FileNotFoundError):
-                return open_data(name, corruptions=some, clean=clean, **options)
-        raise
-
-
-def check_size(data: DataSet, size: int | None) -> None:
-    """Images that lie in no folder have the size that they have."""
-    *_, height, width = data.domains[-1].dataset.image(0).shape
-    if size not in (None, height):
-        raise ValueError(
-            f"--size {size} would not be used, since {data.name} has images of {width}×{height}: "
-            "leave it out. It is for images in folders."
-        )
 
 
 def check_device(name: str) -> None:

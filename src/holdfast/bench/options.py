@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from holdfast.engine.health import Estimator, Guard
 from holdfast.engine.options import Precision
 from holdfast.util.words import listed, nearest
 
@@ -167,6 +169,44 @@ class StreamOptions:
 
 
 @dataclass(frozen=True)
+class WatchOptions:
+    """How health is watched, without labels, and what is done when it turns bad."""
+
+    health: bool = option(
+        True,
+        "Estimate accuracy and drift without labels, and record them.",
+        "repetition",
+        usual="where the model's training images are known",
+    )
+    guard: Guard = option(
+        "alarm",
+        "When adapting does harm, or predictions collapse: alarm tells; none does nothing; "
+        "rollback goes back to the last healthy state; fallback goes back, and the source model "
+        "answers meanwhile.",
+        "method",
+    )
+    estimator: Estimator = option(
+        "agreement",
+        "Of accuracy: agreement with the source model, and drift; doc, difference of confidences; "
+        "atc, average thresholded confidence; aetta, disagreement under dropout.",
+        "method",
+    )
+    every: int | None = option(
+        None,
+        "Measure health every so many batches.",
+        "method",
+        usual="8, and 1 with --guard fallback",
+        title="health measured every",
+    )
+    level: float = option(
+        0.05,
+        "The chance that the alarm ever rings on a stream without drift.",
+        "method",
+        title="level of the alarm",
+    )
+
+
+@dataclass(frozen=True)
 class MachineOptions:
     """What computes."""
 
@@ -186,6 +226,7 @@ class RunOptions:
     data: DataOptions = DataOptions()
     model: ModelOptions = ModelOptions()
     stream: StreamOptions = StreamOptions()
+    watch: WatchOptions = WatchOptions()
     machine: MachineOptions = MachineOptions()
     preset: str | None = option(
         None,
@@ -261,6 +302,13 @@ def _options(cls: type, group: str = "") -> dict[str, Option]:
 
 
 OPTIONS = _options(RunOptions)
+
+
+def kind_of(hint: Any) -> Any:
+    """What a value is where there is one: words to choose from, or a type."""
+    if get_origin(hint) is Literal:
+        return hint
+    return next(one for one in get_args(hint) or (hint,) if one is not NoneType)
 
 
 def nested(flags: Mapping[str, object]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from holdfast.bench.options import NOT_IN_FINGERPRINT, OPTIONS, SEVERITY, RunOpt
 from holdfast.data.corrupt.corruptions import EVERY
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams import Noisy, Stream, parse
+from holdfast.engine.health import HealthOptions
 from holdfast.models.normalization import Normalization, parse_normalization
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition, brief, compose
@@ -31,9 +32,14 @@ class Run(RunOptions):
     """One method on one stream over a data set, with one seed."""
 
     def __post_init__(self) -> None:
-        for name in ("composition", "resolved_stream", "normalization"):
+        for name in ("composition", "resolved_stream", "normalization", "health_options"):
             getattr(self, name)  # what cannot be read is an error at once
         self._check_stream()
+        if self.watch.guard == "fallback" and not self.watch.health:
+            raise ValueError(
+                "--guard fallback goes by health, which --no-health leaves out: leave out one of "
+                "them, or take --guard rollback."
+            )
         threads = self.machine.threads
         if threads < 1:
             raise ValueError(f"threads is a number of threads, at least 1, not {threads}.")
@@ -56,6 +62,11 @@ class Run(RunOptions):
     def normalization(self) -> Normalization | None:
         """Mean and std that are to take the place of the model's own."""
         return parse_normalization(self.model.mean, self.model.std)
+
+    @property
+    def health_options(self) -> HealthOptions:
+        watch = self.watch
+        return HealthOptions(watch.estimator, watch.every, watch.level)
 
     @cached_property
     def resolved_stream(self) -> Stream:

@@ -189,6 +189,8 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
             head=run.model.head,
             window=run.effective_window,
             precision=run.model.precision,
+            guard=run.watch.guard,
+            health=run.health_options,
         )
 
 
@@ -215,6 +217,7 @@ def show(
         visit=batch.visit,
         missed=batch.missed,
         last=None if batch.missed else adapter.last,
+        health=adapter.health,
         time=spent,
         memory=peak(),
     )

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from types import NoneType
 from typing import Any, cast, get_args
 
-from holdfast.bench.options import OPTIONS
+from holdfast.bench.options import OPTIONS, kind_of
 from holdfast.bench.plan import Run, distinct
 from holdfast.data.streams import parse as parse_stream
 from holdfast.recipes.base import HOST_SETTINGS, Learner
@@ -104,7 +103,7 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
 
 def _key(name: str, hint: Any) -> Setting:
     """What a key admits; with the default `none` it may be left open."""
-    kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
+    kind = kind_of(hint)
     choices, default = get_args(kind), "none" if kind is not hint else ""
     least = {"seeds": 1, "orders": 0, "jobs": 1, "snapshot": 0}.get(name)
     return Setting("sweep", name, str if choices else kind, choices, default, "", least, None)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import make_dataclass
 from pathlib import Path
-from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from holdfast.bench.given import RUNS, GivenOptions
-from holdfast.bench.options import OPTIONS
+from holdfast.bench.options import OPTIONS, kind_of
 
 Many = tyro.conf.UseAppendAction[tuple[str, ...]]
 Specs = Annotated[Many, tyro.conf.arg(aliases=["-m"])]
@@ -23,10 +22,16 @@ Argument = tuple[str, Any, Any]
 
 
 def _argument(
-    name: str, hint: Any, help: str, usual: str = "", aliases: tuple[str, ...] = ()
+    name: str,
+    hint: Any,
+    help: str,
+    usual: str = "",
+    aliases: tuple[str, ...] = (),
+    *,
+    on: bool = False,
 ) -> Argument:
     """A field with its type and its value where it is not given; `usual`: what it then is."""
-    kind = next(one for one in get_args(hint) or (hint,) if one is not NoneType)
+    kind = kind_of(hint)
     told = tyro.conf.arg(
         help=help,
         help_behavior_hint=f"(default: {usual})" if usual else "",
@@ -34,7 +39,7 @@ def _argument(
         metavar=kind.__name__.upper() if kind in (str, int, float, Path) else None,
     )
     if kind is bool:
-        return name, Annotated[bool, told], False
+        return name, Annotated[bool, told], on
     return name, Annotated[hint | None, told], None
 
 
@@ -47,7 +52,8 @@ def _class(*, without: tuple[str, ...] = (), several: tuple[str, ...] = ()) -> t
             told = tyro.conf.arg(help=f"{one.help} Once for each{none}.", help_behavior_hint="")
             arguments.append((flag, Annotated[Many, told], ()))
         else:
-            arguments.append(_argument(flag, one.hint, one.help, one.usual, one.aliases))
+            on = one.default is True
+            arguments.append(_argument(flag, one.hint, one.help, one.usual, one.aliases, on=on))
     arguments += [
         _argument("seeds", int, "How many seeds, one after the other from the first.", "1"),
         _argument("out", Path, "Folder that holds a folder for each run.", str(RUNS)),
@@ -73,4 +79,4 @@ else:
     PaperSetup = _class(without=("stream", "domains", "window", "intruders", "preset", "analysis"))
     # A flag cannot tell "not given" from "no"; a sweep's file or its grid says it. And a sweep goes
     # on with what was stopped, asked or not.
-    SweepSetup = _class(without=("analysis", "resume"), several=("stream", "preset"))
+    SweepSetup = _class(without=("analysis", "health", "resume"), several=("stream", "preset"))

@@ -15,9 +15,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.bench.manifest import Metrics
+from holdfast.bench.metrics.health import HealthTally
 from holdfast.bench.metrics.seen import Seen
 from holdfast.bench.metrics.tally import Durations, Tally, mean, ratio
 from holdfast.data.readers.layouts import CLEAN
+from holdfast.engine.health import Health
 from holdfast.engine.last import Last, Watch
 from holdfast.util.settings import whole
 
@@ -65,6 +67,7 @@ class Recorder:
         self.memory = math.nan
         """The most that was in use, in MB."""
         self.durations = Durations()
+        self.health = HealthTally()
         self._watch = Watch(self.classes)
         self._images = self._timed = self._sifted = self._reliable = 0
         self._forwards = self._backwards = 0
@@ -76,10 +79,14 @@ class Recorder:
         domain: str | Sequence[str] = "all",
         last: Last | None = None,
         time: float | None = None,
+        health: Health | None = None,
     ) -> Seen:
         """Take in a batch of a loop of one's own. `domain`: one for all images or one for each;
-        `last`: `adapter.last`; `time`: seconds, where they are not those of `last`."""
-        seen = Seen.of(logits, labels, domain, batch=self.batches, last=last, time=time)
+        `last`: `adapter.last`; `time`: seconds, where they are not those of `last`; `health`:
+        `adapter.health`."""
+        seen = Seen.of(
+            logits, labels, domain, batch=self.batches, last=last, health=health, time=time
+        )
         if logits.shape[1] != self.classes:
             raise ValueError(
                 f"Logits have {logits.shape[1]} classes, the recorder {self.classes}: make a "
@@ -105,6 +112,7 @@ class Recorder:
         known = seen.predicted[seen.predicted >= 0]
         if self.collapse is None and len(known) and self._watch(torch.from_numpy(known)):
             self.collapse = seen.batch
+        self.health.add(seen)
         self.batches += 1
         self.memory = float(np.fmax(self.memory, seen.memory))
         if seen.missed:
@@ -201,6 +209,7 @@ class Recorder:
         }
         for name, tally in self.domains.items():
             found |= {f"{metric}/{name}": value for metric, value in tally.metrics().items()}
+        found |= self.health.metrics(self.scores)
         for name, term in self.terms.items():
             found[f"loss/{name}"] = term.loss
             found[f"rate/{name}"] = ratio(term.batches, taken)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from holdfast.engine.health import Health
 from holdfast.engine.last import Last
 
 Integers: TypeAlias = NDArray[np.int32]
@@ -39,6 +40,14 @@ SCHEMA: dict[str, pl.DataType] = {
     "refused": pl.String(),
     "forwards": pl.Int64(),
     "backwards": pl.Int64(),
+    "fallback": pl.Boolean(),
+    "drift": pl.Float64(),
+    "estimated": pl.Float64(),
+    "estimated_low": pl.Float64(),
+    "estimated_high": pl.Float64(),
+    "estimated_frozen": pl.Float64(),
+    "state": pl.String(),
+    "alarm": pl.Boolean(),
     "time": pl.Float64(),
     "memory": pl.Float64(),
 }
@@ -47,7 +56,12 @@ LOSS, IMAGES = "loss/", "images/"
 MIXED = "mixed"
 
 # What a batch, its row and `Last` have under the same name.
-FROM_LAST = ("reliable", "due", "stepped", "refused", "forwards", "backwards")
+FROM_LAST = ("reliable", "due", "stepped", "refused", "forwards", "backwards", "fallback")
+# What is known of its health, as a row and a batch have it.
+OF_HEALTH = (
+    *("drift", "estimated", "estimated_low", "estimated_high", "estimated_frozen"),
+    *("state", "alarm"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +75,9 @@ class Seen:
     confidence: the largest probability. entropy: of the softmax, in nats.
     due: a step could have been taken, where that is known; stepped: it was.
     missed: the batch came while the method was busy.
+    drift, estimated…: of health after the batch, without labels: accuracy, its interval, and that
+    of the source model, between 0 and 1. alarm: rings then. fallback: the source model answered.
+    All None where not known.
     time: seconds of the adapter's step. memory: MB, the most so far. Both NaN where not known.
     """
 
@@ -80,6 +97,14 @@ class Seen:
     refused: str | None = None
     forwards: int = 0
     backwards: int = 0
+    fallback: bool | None = None
+    drift: float | None = None
+    estimated: float | None = None
+    estimated_low: float | None = None
+    estimated_high: float | None = None
+    estimated_frozen: float | None = None
+    state: str | None = None
+    alarm: bool | None = None
     time: float = math.nan
     memory: float = math.nan
 
@@ -94,19 +119,20 @@ class Seen:
         visit: int = 0,
         missed: bool = False,
         last: Last | None = None,
+        health: Health | None = None,
         time: float | None = None,
         memory: float = math.nan,
     ) -> Seen:
-        """`domains`: one for all images, or one for each. `last`: the adapter's. Without `time`,
-        it is that of `last`."""
+        """`domains`: one for all images, or one for each. `last`, `health`: the adapter's. Without
+        `time`, it is that of `last`."""
         known = _labels(logits, labels)
         names = (domains,) * len(known) if isinstance(domains, str) else tuple(domains)
         if len(names) != len(known):
             raise ValueError(f"{len(names)} domains of {len(known)} images: give one or as many.")
         predicted, confidence, entropy = _predictions(logits)
-        did = {}
+        did = {} if health is None else _of_health(health)
         if last is not None:
-            did = {name: getattr(last, name) for name in ("losses", "images", *FROM_LAST)}
+            did |= {name: getattr(last, name) for name in ("losses", "images", *FROM_LAST)}
             time = last.seconds if time is None else time
         return cls(
             *(batch, visit, names, known, predicted, confidence, entropy, missed),
@@ -139,7 +165,7 @@ class Seen:
             "confidence": self.confidence.tolist(),
             "entropy": self.entropy.tolist(),
             "missed": self.missed,
-            **{name: getattr(self, name) for name in FROM_LAST},
+            **{name: getattr(self, name) for name in (*FROM_LAST, *OF_HEALTH)},
             **{LOSS + term: value for term, value in self.losses.items()},
             **{IMAGES + term: count for term, count in self.images.items()},
             "time": None if math.isnan(self.time) else self.time,
@@ -148,7 +174,8 @@ class Seen:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Seen:
-        row = {"due": None, **row}  # files of version 0.1 do not say
+        # Files of version 0.1 do not say the first, those of 0.2 nothing of health.
+        row = {**dict.fromkeys(("due", "fallback", *OF_HEALTH)), **row}
         return cls(
             batch=row["batch"],
             visit=row["visit"],
@@ -160,10 +187,16 @@ class Seen:
             missed=row["missed"],
             losses=_named(row, LOSS),
             images=_named(row, IMAGES),
-            **{name: row[name] for name in FROM_LAST},
+            **{name: row[name] for name in (*FROM_LAST, *OF_HEALTH)},
             time=math.nan if row["time"] is None else row["time"],
             memory=math.nan if row["memory"] is None else row["memory"],
         )
+
+
+def _of_health(health: Health) -> dict[str, Any]:
+    low, high = (None, None) if health.interval is None else health.interval
+    found = (health.drift, health.accuracy, low, high, health.frozen_accuracy)
+    return dict(zip(OF_HEALTH, (*found, health.state, health.alarm), strict=True))
 
 
 def _named(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:

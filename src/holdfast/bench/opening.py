@@ -1,0 +1,45 @@
+"""Sets of images as the options of a run name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast.bench.options import DataOptions
+from holdfast.data.corrupt.corruptions import CORRUPTIONS, EVERY
+from holdfast.data.images import Images
+from holdfast.data.readers.layouts import CLEAN
+from holdfast.data.readers.sets import DataSet, open_clean, open_data
+
+
+def open_alike(data: DataOptions, name: str, **options: Any) -> Images:
+    """A clean set that is read like the data."""
+    if data.size is not None:
+        options["size"] = data.size
+    return open_clean(name, data.root, **options)
+
+
+def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
+    """The benchmark's corruptions and whatever else a stream shows; where the set lacks something,
+    what the stream shows of it, with clean images if there are any."""
+    options = {field: value for field, value in vars(data).items() if value is not None}
+    name = options.pop("name")
+    some = [each for each in EVERY if each in shown] or CORRUPTIONS
+    try:
+        return open_data(name, corruptions=tuple(dict.fromkeys((*CORRUPTIONS, *some))), **options)
+    except FileNotFoundError:
+        for clean in (True, CLEAN in shown):
+            with suppress(FileNotFoundError):
+                return open_data(name, corruptions=some, clean=clean, **options)
+        raise
+
+
+def check_size(data: DataSet, size: int | None) -> None:
+    """Images that lie in no folder have the size that they have."""
+    *_, height, width = data.domains[-1].dataset.image(0).shape
+    if size not in (None, height):
+        raise ValueError(
+            f"--size {size} would not be used, since {data.name} has images of {width}×{height}: "
+            "leave it out. It is for images in folders."
+        )
