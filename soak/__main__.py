@@ -10,9 +10,10 @@ holdfast.tune_cpu()  # before torch is loaded
 import tyro  # noqa: E402
 
 from soak.endless import endless  # noqa: E402
+from soak.fuzz import fuzz  # noqa: E402
 from soak.recurring import recurring  # noqa: E402
 
-COMMANDS = {"recurring": recurring, "endless": endless}
+COMMANDS = {"recurring": recurring, "endless": endless, "fuzz": fuzz}
 
 
 def main() -> int:
