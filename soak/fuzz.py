@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given
 
 from holdfast.util.progress import progress
 from holdfast.util.terminal import columns, show
-from soak.hostile.door import Door, Harm, find_fault
+from soak.hostile.door import Door, Harm, find_fault, skeleton
 from soak.hostile.images import AdapterDoor
 from soak.hostile.loaders import LoaderDoor
 from soak.hostile.manifests import ManifestDoor
@@ -60,17 +60,18 @@ class Tally:
     refused: int = 0
     accepted: int = 0
     errors: Counter[str] = field(default_factory=Counter)
-    faults: dict[str, str] = field(default_factory=dict)
-    """The shortest input for each thing that was found wrong."""
+    faults: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Each thing that was found wrong, with the shortest input."""
 
     @property
     def tried(self) -> int:
         return self.refused + self.accepted
 
     def fault(self, what: str, example: str) -> None:
-        known = self.faults.get(what)
-        if known is None or len(example) < len(known):
-            self.faults[what] = example
+        key = skeleton(what)
+        known = self.faults.get(key)
+        if known is None or len(example) < len(known[1]):
+            self.faults[key] = what, example
 
 
 def try_one(door: Door, given: Any, tally: Tally) -> None:
@@ -195,10 +196,8 @@ def fuzz(
     for name, share in shares.items():
         count = -(-inputs * share // sum(shares.values()))
         with progress(f"Fuzz, {name}", count) as advance:
-            if apart:
-                tally = _knock_apart(name, count, seed, advance)
-            else:
-                tally = knock(name, count, seed)
+            how = (name, count, seed)
+            tally = _knock_apart(*how, advance) if apart else knock(*how)
         tallies.append(tally)
         print(f"  {name}: {tally.tried:,} tried, {len(tally.faults)} faults", file=sys.stderr)
     table = columns("door", "tried", "refused", "accepted", "errors", "faults")
@@ -210,7 +209,7 @@ def fuzz(
     failures = [
         f"{tally.door}: {what} (with {example})"
         for tally in tallies
-        for what, example in tally.faults.items()
+        for what, example in tally.faults.values()
     ]
     counts = {
         "seed": seed,

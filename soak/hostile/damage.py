@@ -121,7 +121,7 @@ TENSOR_EDITS = {
     "a scalar": lambda t: t.new_zeros(()),
     "nothing": lambda t: t.flatten()[:0],
     "longer": lambda t: torch.cat([t.flatten(), t.flatten()]),
-    "reversed": lambda t: t.permute(*reversed(range(t.ndim))),
+    "reversed": lambda t: t.permute(list(reversed(range(t.ndim)))),
     "NaN": lambda t: torch.full(t.shape, torch.nan),
     "zeros": torch.zeros_like,
     "the largest": lambda t: torch.full_like(t, 1) * _largest(t),
@@ -130,7 +130,7 @@ TENSOR_EDITS = {
 
 
 def _largest(tensor: Tensor) -> Any:
-    if tensor.is_floating_point():
+    if tensor.is_floating_point() or tensor.is_complex():
         return torch.finfo(tensor.dtype).max
     return 1 if tensor.dtype is torch.bool else torch.iinfo(tensor.dtype).max
 

@@ -20,16 +20,16 @@ ADMITTED = (
     PermissionError,
 )
 # What was expected, or what to do.
-EXPECTS = r"expected|expects|takes|must|needs?|at least|at most|reads format|is a |is an |from 0"
+EXPECTS = r"expected|expects|takes|must|needs?|at least|at most|reads format|is .* not|written like"
 ADVISES = (
-    r"pass|use|give|choose|write|written|make|made|load|leave|divide|keep|set|name|put|get|reset|"
-    r"run|raise|lower|adapt|feed|return|open|delete|its settings|methods|streams|names are|it has"
+    r"pass|use|give|choose|write|make|load|leave|divide|keep|put|take|reset|raise|lower|adapt|"
+    r"feed|delete|name one|its settings|methods:|streams:|names are"
 )
-HELPFUL = re.compile(rf"\b({EXPECTS}|{ADVISES})\b", re.I)
+HELPFUL = re.compile(rf"\b({EXPECTS}|{ADVISES})(?!\w)", re.I)
 LONGEST = 1_500
 
 
-class Harm(Exception):
+class Harm(Exception):  # noqa: N818
     """An input did what no input may do; the text says what."""
 
 
@@ -57,6 +57,11 @@ class Door(ABC):
 
     def describe(self, given: Any) -> str:
         return repr(given)
+
+
+def skeleton(text: str) -> str:
+    """A text without what differs from input to input, so that one fault is told once."""
+    return re.sub(r"/\S+|\d[\d.e+-]*|'[^']*'", "…", text)
 
 
 def find_fault(error: BaseException) -> str | None:

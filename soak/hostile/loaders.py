@@ -13,7 +13,7 @@ import holdfast
 from holdfast.engine.network import fingerprint
 from holdfast.util.files import tensor_hash
 from soak.hostile.door import Door, Harm
-from soak.hostile.images import THINGS, given_images
+from soak.hostile.images import things, given_images
 from soak.hostile.small import CLASSES, small_images, small_loader, small_net
 
 
@@ -32,7 +32,7 @@ class BrokenLoader:
 
 
 LABELS = st.one_of(
-    THINGS,
+    things(),
     st.lists(st.integers(-3, CLASSES + 3), min_size=8, max_size=8).map(torch.tensor),
     st.lists(st.integers(0, CLASSES - 1), max_size=12).map(lambda n: torch.tensor(n).long()),
     st.lists(st.integers(0, CLASSES - 1), min_size=8, max_size=8).map(
@@ -57,13 +57,13 @@ LABELS = st.one_of(
 def batches() -> st.SearchStrategy[Any]:
     good = st.just(small_loader()[0])
     bad = st.one_of(
-        THINGS,
+        things(),
         st.tuples(given_images(), LABELS),
         st.tuples(given_images(), st.just(torch.arange(8) % CLASSES)),
         st.tuples(st.just(small_images(8)), LABELS),
         st.lists(st.just(small_images(8)), max_size=1),
         st.just(()),
-        st.tuples(st.just(small_images(8)), LABELS, THINGS),
+        st.tuples(st.just(small_images(8)), LABELS, things()),
     )
     return st.one_of(good, bad)
 
@@ -76,11 +76,11 @@ class LoaderDoor(Door):
 
     def inputs(self) -> st.SearchStrategy[Any]:
         loaders = st.one_of(
-            THINGS,
+            things(),
             st.lists(batches(), max_size=4),
-            st.builds(BrokenLoader, st.lists(batches(), max_size=3), THINGS),
+            st.builds(BrokenLoader, st.lists(batches(), max_size=3), things()),
         )
-        limits = st.one_of(st.just(100), st.none(), st.integers(-3, 30), THINGS)
+        limits = st.one_of(st.just(100), st.none(), st.integers(-3, 30), things())
         heads = st.one_of(st.none(), st.just("fc"), st.sampled_from(["conv1", "", "fc.weight"]))
         return st.tuples(loaders, limits, heads)
 

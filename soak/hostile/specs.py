@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.data.streams import kinds, parse
 from soak.hostile.door import Door, Harm
-from soak.hostile.images import THINGS
+from soak.hostile.images import things
 
 VALUES = (
     *("0", "1", "-1", "1e-3", "1e999", "-inf", "nan", "none", "true", "FALSE", "0x10", "1_000"),
@@ -49,7 +49,7 @@ def texts(kinds_by_name: dict[str, Any], most: int) -> st.SearchStrategy[Any]:
         st.text("()+=,'\" aetnbl01.-", max_size=30),
         st.just("(" * 5_000),
         st.just("tent+" * 3_000),
-        THINGS,
+        things(),
     ).filter(lambda text: not isinstance(text, str) or ":" not in text)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
 from torch import nn
 
 from holdfast.engine.adapter import KIND, Adapter
-from holdfast.engine.checks import InputRange
+from holdfast.engine.checks import InputRange, check_range
 from holdfast.engine.network import MemoryFormat, fingerprint
 from holdfast.engine.options import Options, Precision
 from holdfast.recipes.base import Method
@@ -17,7 +19,7 @@ from holdfast.recipes.compose import Composition, compose, parse
 from holdfast.recipes.registry import find_loaded
 from holdfast.source.source import Source
 from holdfast.util import files
-from holdfast.util.words import enumerated, first_line
+from holdfast.util.words import enumerated, first_line, listed
 
 
 def adapt(
@@ -83,6 +85,28 @@ def _composition(parts: tuple[str | Method | Composition, ...], preset: str | No
     return cast(Composition, parts[0])
 
 
+# What stands in the header of a state file, beside what was left out.
+HEADER: Mapping[str, files.Types] = {
+    "model": str,
+    "method": str,
+    "options": dict,
+    "head": str | None,
+    "fisher_samples": int | None,
+}
+
+
+def _options(path: str | Path, saved: dict[str, Any]) -> Options:
+    """The options of a saved adapter; one that an older version did not have is as without it."""
+    known = [field.name for field in fields(Options)]
+    if unknown := [name for name in saved if name not in known]:
+        raise ValueError(
+            f"{path} has options that this holdfast does not know ({listed(unknown)}): use the "
+            "holdfast that wrote it, or adapt() anew."
+        )
+    bounds = saved.get("input_range", Options.input_range)
+    return Options(**{**saved, "input_range": check_range(bounds)})
+
+
 def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
     """Go on from a saved adapter, with the model it was made from.
 
@@ -100,6 +124,7 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
     True
     """
     header, tensors = files.read(path, KIND)
+    files.check_header(path, header, HEADER)
     model_hash = fingerprint(model)
     if header["model"] != model_hash:
         raise ValueError(
@@ -125,13 +150,10 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"{method.names} replays source images, which {path} does not hold: pass "
             "source=holdfast.Source.load(path, loader=…), or the source given to adapt()."
         )
-    options = header["options"]
-    if options["input_range"] is not None:
-        options["input_range"] = tuple(options["input_range"])
-    adapter = Adapter(model, method, source, Options(**options))
+    adapter = Adapter(model, method, source, _options(path, header["options"]))
     try:
         adapter.restore(tensors)
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} does not hold the state of {method.names} as it is here "
             f"({type(error).__name__}: {first_line(error)}): load it with the code that saved it, "

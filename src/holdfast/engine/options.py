@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from holdfast.engine.checks import InputRange, check_range
+
 if TYPE_CHECKING:
-    from holdfast.engine.checks import InputRange
     from holdfast.engine.network import MemoryFormat
 
 Precision = Literal["bfloat16", "float16"]
@@ -26,14 +27,20 @@ class Options:
     rollback: bool = False
 
     def __post_init__(self) -> None:
-        if self.window is not None and (not isinstance(self.window, int) or self.window < 2):
-            raise ValueError(f"window is a number of images, at least 2, not {self.window!r}.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+        window = self.window
+        if window is not None and (not _is_whole(window) or window < 2):
+            raise ValueError(f"window is a number of images, at least 2, not {window!r}.")
+        if not _is_whole(self.seed):
             raise ValueError(f"seed is a whole number, not {self.seed!r}.")
-        bounds = self.input_range
-        if bounds is not None and (
-            not isinstance(bounds, tuple | list) or len(bounds) != 2 or bounds[0] >= bounds[1]
-        ):
-            raise ValueError(f"input_range is (low, high) or None, not {bounds!r}.")
+        check_range(self.input_range)
         if self.precision not in (None, "bfloat16", "float16"):
             raise ValueError(f"precision is None, 'bfloat16' or 'float16', not {self.precision!r}.")
+        if self.head is not None and not isinstance(self.head, str):
+            raise ValueError(f"head is the name of a layer or None, not {self.head!r}.")
+        for name in ("compile", "rollback"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is True or False, not {getattr(self, name)!r}.")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

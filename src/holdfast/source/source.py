@@ -12,21 +12,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.checks import InputRange
+from holdfast.engine.checks import InputRange, check_range
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
 from holdfast.source.agreement import find_mistake
+from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.loaders import Order, Replay, checked_batches
 from holdfast.util import files
 from holdfast.util.files import tensor_hash
+from holdfast.util.settings import whole
 from holdfast.util.words import listed
 
 KIND = "a source"
 WORK = "work on a source"
 
 # What else a file's header tells.
-SAVED = ("head", "limit", "fisher_samples", "input_range")
+SAVED: dict[str, files.Types] = {
+    "head": str | None,
+    "limit": int | None,
+    "fisher_samples": int | None,
+    "input_range": list | None,
+}
 
 # What tells one source's data from another's: long work is kept under a key made of these.
 WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
@@ -76,14 +83,14 @@ class Source:
         >>> holdfast.Source.from_loader(resnet20(10), loader)
         <Source of 20 images, 10 classes, 64 features: prototypes>
         """
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit is a number of images, at least 1, or None, not {limit!r}.")
+        if limit is not None:
+            limit = whole(limit, "limit, a number of images (or None),", 1)
         network = Network(model, head=head)
         source = cls(
             fingerprint(model),
             {},
             head=network.head_name,
-            limit=None if limit is None else int(limit),
+            limit=limit,
             loader=loader,
             fisher=fisher,
             input_range=input_range,
@@ -225,7 +232,15 @@ class Source:
                     del self.tensors[stale]
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
-        return {name: self.tensors[key].to(parameters[name].device) for name, key in names.items()}
+        found = {name: self.tensors[key] for name, key in names.items()}
+        for name, parameter in parameters.items():
+            if found[name].shape != parameter.shape:
+                raise ValueError(
+                    f"The source's Fisher information of {name} has the shape "
+                    f"{tuple(found[name].shape)}; expected {tuple(parameter.shape)}: make the "
+                    "source again."
+                )
+        return {name: tensor.to(parameters[name].device) for name, tensor in found.items()}
 
     def holding(self, tensors: Mapping[str, Tensor], fisher_samples: int | None) -> Source:
         """A copy with its loaders that holds these tensors, in place of its own of that name."""
@@ -258,9 +273,14 @@ class Source:
     ) -> Source:
         """A saved source. The loaders are for what the file does not hold yet, and for replay."""
         header, tensors = files.read(path, KIND)
+        files.check_header(path, header, SAVED | {"model": str})
+        try:
+            check_contents(tensors)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}. Make it again, with Source.from_loader.") from None
         known = {name: header[name] for name in SAVED}
         if known["input_range"] is not None:
-            known["input_range"] = tuple(known["input_range"])
+            known["input_range"] = check_range(known["input_range"])
         source = cls(header["model"], tensors, loader=loader, fisher=fisher, cache=cache, **known)
         source._warn_of_labels()
         return source
