@@ -14,7 +14,12 @@ from soak.fuzz import fuzz  # noqa: E402
 from soak.kills import kills  # noqa: E402
 from soak.recurring import recurring  # noqa: E402
 
-COMMANDS = {"recurring": recurring, "endless": endless, "fuzz": fuzz, "kills": kills}
+COMMANDS = {
+    "recurring": recurring,
+    "endless": endless,
+    "fuzz": fuzz,
+    "kills": kills,
+}
 
 
 def main() -> int:

@@ -16,7 +16,6 @@ from soak.verdict import Verdict
 
 # The first share of a stream, in which allocators and caches find their size.
 WARM_UP = 0.05
-MEASUREMENTS = 100
 
 
 def endless(
@@ -25,16 +24,19 @@ def endless(
     method: str = "eata+debias",
     batch: int = 64,
     most_mb: float = 20.0,
+    measurements: int = 100,
+    source_images: int = 2_000,
 ) -> Verdict:
     """One corruption fades into the next, for a million images; resident memory must stay flat.
 
     images: how many come. seed: of stream and adapter. method: what adapts.
     most_mb: by how much resident memory may grow between warm-up and end, on the line that fits
     the measurements best; an image of 32×32 kept of every batch would make 190 MB.
+    measurements: how many. source_images: what the source is made of.
     """
     torch.set_num_threads(1)
     model = glyphs.model()
-    source = holdfast.Source.from_loader(model, glyphs.source_loader(2_000))
+    source = holdfast.Source.from_loader(model, glyphs.source_loader(source_images))
     adapter = holdfast.adapt(model, method, source=source, seed=seed)
     stream = parse(f"endless(samples={images},batch={batch})")
     with warnings.catch_warnings():
@@ -54,8 +56,8 @@ def endless(
             advance(len(part.images))
             if seen >= due:
                 meter.measure(seen, adapter)
-                due = max(due + images / MEASUREMENTS, seen)
-                if len(meter.images) % 10 == 1:
+                due = max(due + images / measurements, seen)
+                if len(meter.images) % max(measurements // 10, 1) == 0:
                     print(
                         f"  {seen:>9,} images: {meter.resident[-1]:.1f} MB resident, "
                         f"{meter.objects[-1]:,} objects, {100 * correct / seen:.1f} % correct so "

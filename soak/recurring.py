@@ -23,15 +23,17 @@ def recurring(
     seed: int = 0,
     methods: tuple[str, ...] = METHODS,
     most_mb: float = 20.0,
+    source_images: int = 2_000,
 ) -> Verdict:
     """All domains again and again; shows accuracy by visit, and nothing may grow.
 
     visits: how often each domain comes. limit: images of each domain at each visit.
-    most_mb: by how much resident memory may grow from the second visit to the last.
+    most_mb: by how much resident memory may grow from the first visit's end to the last's.
+    source_images: what the source is made of.
     """
     torch.set_num_threads(1)
     model = glyphs.model()
-    source = holdfast.Source.from_loader(model, glyphs.source_loader(2_000))
+    source = holdfast.Source.from_loader(model, glyphs.source_loader(source_images))
     stream = parse(f"recurring(visits={visits},limit={limit})")
     failures: list[str] = []
     counts: dict[str, object] = {"seed": seed, "visits": visits, "methods": len(methods)}

@@ -13,7 +13,7 @@ import holdfast
 from holdfast.engine.network import fingerprint
 from holdfast.util.files import tensor_hash
 from soak.hostile.door import Door, Harm
-from soak.hostile.images import things, given_images
+from soak.hostile.images import given_images, things
 from soak.hostile.small import CLASSES, small_images, small_loader, small_net
 
 

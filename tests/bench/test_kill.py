@@ -16,6 +16,7 @@ def test_a_run_killed_at_twenty_random_moments_has_the_rows_of_one_never_stopped
     assert len({tuple(at) for at in reached if at[1]}) >= 5
 
 
+@pytest.mark.slow  # tests/util/test_files.py has another, of fewer images
 def test_a_state_file_whose_process_is_killed_is_the_old_or_the_new_one(tmp_path):
     found = kill_save(30, 1, tmp_path)
     assert {state for state, _ in found} == {0, 1}

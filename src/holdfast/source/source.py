@@ -84,7 +84,7 @@ class Source:
         <Source of 20 images, 10 classes, 64 features: prototypes>
         """
         if limit is not None:
-            limit = whole(limit, "limit, a number of images (or None),", 1)
+            limit = _checked_limit(limit)
         network = Network(model, head=head)
         source = cls(
             fingerprint(model),
@@ -317,6 +317,15 @@ class Source:
                 )
             self._spent.append(loader)
         return loader
+
+
+def _checked_limit(limit: object) -> int:
+    try:
+        return whole(limit, "limit", 1)
+    except ValueError:
+        raise ValueError(
+            f"limit is a number of images, at least 1, or None, not {limit!r}."
+        ) from None
 
 
 @dataclass(frozen=True)

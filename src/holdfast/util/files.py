@@ -76,7 +76,7 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         )
     check_header(path, header, {"kind": str, "format": int})
     if header["kind"] != kind:
-        raise ValueError(f"{path} holds {header['kind']}; expected {kind}.")
+        raise ValueError(f"{path} holds {header['kind']}, not {kind}: load another file.")
     if header["format"] != FORMAT:
         raise ValueError(
             f"{path} has format {header['format']}, this holdfast reads format {FORMAT}: "
