@@ -17,6 +17,7 @@ from holdfast.engine.options import Options, Precision
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition, compose, parse
 from holdfast.recipes.registry import find_loaded
+from holdfast.source.contents import check_contents
 from holdfast.source.source import Source
 from holdfast.util import files
 from holdfast.util.words import enumerated, first_line, listed
@@ -132,6 +133,10 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
         )
     held = files.under("source/", tensors)
+    try:
+        check_contents(held, whole=False)
+    except ValueError as error:
+        raise ValueError(f"{path}, of its source: {error}: adapt() anew.") from None
     try:
         method = compose(*parse(header["method"], find_loaded))
     except ValueError as error:

@@ -282,3 +282,10 @@ def test_other_intruders_make_another_run(tmp_path):
     black = performed("one.npz", 0)
     assert performed("two.npz", 0) == black
     assert performed("one.npz", 255) != black
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"batches": "two"}', '{"batches": -1}', "\x80"])
+def test_a_damaged_note_of_progress_is_told(tmp_path, text):
+    (tmp_path / "progress.json").write_bytes(text.encode("latin1"))
+    with pytest.raises(ValueError, match=r"progress\.json is damaged.*--again"):
+        store.RunFolder(tmp_path).resume()

@@ -181,6 +181,7 @@ class State:
             for kept in ("healthy", "latest"):
                 expected |= {f"{kept}/{n}": t for n, t in learnt(tensors).items()}
         files.check_alike(saved, expected)
+        files.check_numbers(saved)
         self.write({name: saved[name] for name in names})
         for network in self.slots.networks:
             if network.statistics is not None:

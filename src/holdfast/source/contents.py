@@ -10,39 +10,64 @@ from torch import Tensor
 from holdfast.util.files import check_numbers
 
 WHOLE = (torch.int32, torch.int64)
+ALWAYS = ("prototypes/source", "counts/source", "loader/batch_size", "loader/order")
+BY_CLASS = (
+    "prototypes/source",
+    "prototypes/batch",
+    "gaussians/diagonal/mean",
+    "gaussians/full/mean",
+)
+# What is made in one pass is there as one.
+_ALL = ("gaussians/all/mean", "gaussians/all/covariance")
+TOGETHER = (
+    ("prototypes/batch", "counts/batch"),
+    *(
+        (*(f"gaussians/{kind}/{name}" for name in ("mean", "covariance", "count")), *_ALL)
+        for kind in ("diagonal", "full")
+    ),
+)
 
 
-def check_contents(tensors: Mapping[str, Tensor]) -> None:
-    """An error where they could not have come from a source. Most need not be there."""
+def check_contents(tensors: Mapping[str, Tensor], *, whole: bool = True) -> None:
+    """An error where they could not have come from a source, as a whole or what a method took of
+    one."""
     check_numbers(tensors)
-    for name in ("prototypes/source", "counts/source", "loader/batch_size", "loader/order"):
-        if name not in tensors:
-            raise ValueError(f"{name!r} is missing")
-    prototypes = tensors["prototypes/source"]
-    if prototypes.ndim != 2 or not prototypes.is_floating_point():
-        raise ValueError(
-            f"'prototypes/source' is {prototypes.dtype} of shape {tuple(prototypes.shape)}; "
-            "expected floats of shape (classes, features)"
-        )
-    classes, size = prototypes.shape
-    shapes = _shapes(classes, size)
+    if missing := [n for n in (ALWAYS if whole else ()) if n not in tensors]:
+        raise ValueError(f"it has no {missing[0]!r}; expected {', '.join(ALWAYS)}")
+    shapes = _shapes(*_classes_and_size(tensors))
     for name, tensor in tensors.items():
-        if name.startswith("predicted/"):
-            fits = tensor.ndim == 2 and len(tensor) == 2 and tensor.dtype in WHOLE
-            fits = fits and bool(((tensor >= 0) & (tensor < classes)).all())
-        elif name in shapes:
-            kind, shape = shapes[name]
-            fits = _is(tensor, kind) and tuple(tensor.shape) == shape
-        else:
-            continue
-        if not fits:
+        if tensor.is_complex() or not _fits(name, tensor, shapes):
             raise ValueError(
-                f"{name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}, which does not fit "
-                f"{classes} classes and {size} features; expected what a source makes"
+                f"{name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; expected what fits "
+                "the source's classes and features"
             )
-    for name in ("counts/source", "counts/batch", "loader/batch_size"):
-        if name in tensors and bool((tensors[name] < 0).any()):
-            raise ValueError(f"{name!r} counts below 0; expected numbers from 0 on")
+        together = next((each for each in TOGETHER if name in each), ())
+        if lone := [other for other in together if other not in tensors]:
+            raise ValueError(f"it has {name!r}; expected {lone[0]!r} too")
+
+
+def _fits(name: str, tensor: Tensor, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> bool:
+    """Whether a tensor of this name may look so; of other names nothing is known."""
+    if name.startswith("predicted/"):
+        (classes,) = shapes["counts/source"][1]
+        pairs = tensor.ndim == 2 and len(tensor) == 2 and tensor.dtype in WHOLE
+        return pairs and bool(((tensor >= 0) & (tensor < classes)).all())
+    if name not in shapes:
+        return True
+    kind, shape = shapes[name]
+    if kind == "float":
+        return tensor.is_floating_point() and tuple(tensor.shape) == shape
+    counts = tensor.dtype in WHOLE and tuple(tensor.shape) == shape
+    return counts and bool((tensor >= 0).all())
+
+
+def _classes_and_size(tensors: Mapping[str, Tensor]) -> tuple[int, int]:
+    """As the first tensor says that has one row a class; 0 where there is none."""
+    for name in BY_CLASS:
+        if name in tensors and tensors[name].ndim == 2:
+            classes, size = tensors[name].shape
+            return classes, size
+    return 0, 0
 
 
 def _shapes(classes: int, size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -61,7 +86,3 @@ def _shapes(classes: int, size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         found[f"gaussians/{kind}/mean"] = "float", (classes, size)
         found[f"gaussians/{kind}/count"] = "whole", (classes,)
     return found
-
-
-def _is(tensor: Tensor, kind: str) -> bool:
-    return tensor.is_floating_point() if kind == "float" else tensor.dtype in WHOLE

@@ -75,7 +75,8 @@ def check_labels(labels: object, images: int, classes: int) -> Tensor:
     if low < 0 or high >= classes:
         raise ValueError(
             f"The source has a label {low if low < 0 else high}, but the model has {classes} "
-            f"classes (0 to {classes - 1})."
+            f"classes; expected 0 to {classes - 1}: leave out images of classes that it does not "
+            "know."
         )
     return labels.long().cpu()
 

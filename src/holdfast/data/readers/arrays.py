@@ -122,7 +122,8 @@ def read_header(path: Path, member: str | None = None) -> Header:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             if member not in names:
                 raise ValueError(
-                    f"{path} has no array {member!r}; it has {listed(names) or 'nothing'}."
+                    f"{path} has no array {member!r}; expected 'images' and 'labels', it has "
+                    f"{shortened(listed(names) or 'nothing')}."
                 )
             info = archive.infolist()[names.index(member)]
             with archive.open(info) as values:
@@ -133,7 +134,8 @@ def read_header(path: Path, member: str | None = None) -> Header:
     except DAMAGE as error:
         kind = "an .npz file with the arrays 'images' and 'labels'" if member else "a .npy file"
         raise ValueError(
-            f"{path} is not {kind}, or is cut short or damaged ({error}): get or make it again."
+            f"{path} is not {kind}, or is cut short or damaged ({shortened(str(error))}): get or "
+            "make it again."
         ) from None
 
 
@@ -147,7 +149,9 @@ def read_array(path: Path, member: str | None = None) -> Array:
             values: Array = archive[str(member)]
             return values
     except (*DAMAGE, ValueError, MemoryError) as error:
-        raise ValueError(f"{path} is damaged ({error}): get or make it again.") from None
+        raise ValueError(
+            f"{path} is damaged ({shortened(str(error))}): get or make it again."
+        ) from None
 
 
 def has_array(path: Path, member: str) -> bool:
