@@ -11,9 +11,9 @@ from typing import Any, cast
 from torch import nn
 
 from holdfast.engine.adapter import KIND, Adapter
-from holdfast.engine.checks import InputRange, check_range
+from holdfast.engine.checks import InputRange
 from holdfast.engine.network import MemoryFormat, fingerprint
-from holdfast.engine.options import Options, Precision
+from holdfast.engine.options import Options, Precision, check_range
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition, compose, parse
 from holdfast.recipes.registry import find_loaded

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
 import torch
 from torch import Tensor
 
@@ -11,18 +9,6 @@ InputRange = tuple[float, float] | None
 
 # Values this far outside the range are rounding, left by resizing or augmentation.
 ROUNDING = 1e-3
-
-
-def check_range(bounds: object) -> InputRange:
-    """Where images must lie: two numbers, or anywhere."""
-    if bounds is None:
-        return None
-    if isinstance(bounds, tuple | list) and len(bounds) == 2:
-        low, high = bounds
-        numbers = [isinstance(b, Real) and not isinstance(b, bool) for b in bounds]
-        if all(numbers) and low < high:
-            return low, high
-    raise ValueError(f"input_range is (low, high) or None, not {bounds!r}.")
 
 
 def check_images(images: object, input_range: InputRange, *, convolutional: bool) -> Tensor:

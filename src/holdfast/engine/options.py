@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.engine.checks import InputRange, check_range
-
 if TYPE_CHECKING:
+    from holdfast.engine.checks import InputRange
     from holdfast.engine.network import MemoryFormat
 
 Precision = Literal["bfloat16", "float16"]
@@ -44,3 +44,15 @@ class Options:
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_range(bounds: object) -> InputRange:
+    """Where images must lie: two numbers, or anywhere."""
+    if bounds is None:
+        return None
+    if isinstance(bounds, tuple | list) and len(bounds) == 2:
+        low, high = bounds
+        numbers = [isinstance(b, Real) and not isinstance(b, bool) for b in bounds]
+        if all(numbers) and low < high:
+            return low, high
+    raise ValueError(f"input_range is (low, high) or None, not {bounds!r}.")

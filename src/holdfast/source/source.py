@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.checks import InputRange, check_range
+from holdfast.engine.checks import InputRange
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
+from holdfast.engine.options import check_range
 from holdfast.source.agreement import find_mistake
 from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes

@@ -122,8 +122,9 @@ def read_header(path: Path, member: str | None = None) -> Header:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             if member not in names:
                 raise ValueError(
-                    f"{path} has no array {member!r}; expected 'images' and 'labels', it has "
-                    f"{shortened(listed(names) or 'nothing')}."
+                    f"{path} has no array {member!r}; it has "
+                    f"{shortened(listed(names) or 'nothing')}: write it with np.savez(path, "
+                    "images=…, labels=…)."
                 )
             info = archive.infolist()[names.index(member)]
             with archive.open(info) as values:
