@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full lint bench clean
+.PHONY: demo test test-full lint bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume
@@ -23,6 +23,13 @@ lint: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/step.py
+
+# Hours of use in one: 20 visits, a million images, 2,000 kills, 10,000 hostile inputs. Each ends in one line.
+soak: $(VENV)/ready
+	$(BIN)/python -m soak fuzz
+	$(BIN)/python -m soak recurring
+	$(BIN)/python -m soak endless
+	$(BIN)/python -m soak kills
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

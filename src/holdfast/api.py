@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,9 +18,10 @@ from holdfast.engine.options import Options, Precision
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition, compose, parse
 from holdfast.recipes.registry import find_loaded
+from holdfast.source.contents import check_contents
 from holdfast.source.source import Source
 from holdfast.util import files
-from holdfast.util.words import enumerated, first_line
+from holdfast.util.words import enumerated, first_line, listed
 
 
 def adapt(
@@ -92,6 +95,27 @@ def _composition(parts: tuple[str | Method | Composition, ...], preset: str | No
     return cast(Composition, parts[0])
 
 
+# What stands in the header of a state file, beside what was left out.
+HEADER: Mapping[str, files.Types] = {
+    "model": str,
+    "method": str,
+    "options": dict,
+    "head": str | None,
+    "fisher_samples": int | None,
+}
+
+
+def _options(path: str | Path, saved: dict[str, Any]) -> Options:
+    """The options of a saved adapter; one that an older version did not have is as without it."""
+    known = [field.name for field in fields(Options)] + ["rollback"]
+    if unknown := [name for name in saved if name not in known]:
+        raise ValueError(
+            f"{path} has options that this holdfast does not know ({listed(unknown)}): use the "
+            "holdfast that wrote it, or adapt() anew."
+        )
+    return Options.from_file(saved)
+
+
 def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Adapter:
     """Go on from a saved adapter, with the model it was made from.
 
@@ -109,6 +133,7 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
     True
     """
     header, tensors = files.read(path, KIND)
+    files.check_header(path, header, HEADER)
     model_hash = fingerprint(model)
     if header["model"] != model_hash:
         raise ValueError(
@@ -116,6 +141,10 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
         )
     held = files.under("source/", tensors)
+    try:
+        check_contents(held, whole=False)
+    except ValueError as error:
+        raise ValueError(f"{path}, of its source: {error}: adapt() anew.") from None
     try:
         method = compose(*parse(header["method"], find_loaded))
     except ValueError as error:
@@ -134,10 +163,10 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"{method.names} replays source images, which {path} does not hold: pass "
             "source=holdfast.Source.load(path, loader=…), or the source given to adapt()."
         )
-    adapter = Adapter(model, method, source, Options.from_file(header["options"]))
+    adapter = Adapter(model, method, source, _options(path, header["options"]))
     try:
         adapter.restore(tensors)
-    except (KeyError, RuntimeError) as error:
+    except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} does not hold the state of {method.names} as it is here "
             f"({type(error).__name__}: {first_line(error)}): load it with the code that saved it, "

@@ -1,40 +1,23 @@
-"""A run's process is killed at random moments: the rows are those of a run never stopped."""
+"""A process is killed at random moments: what it leaves is whole, and a run goes on from it."""
 
-import json
-import subprocess
-import sys
-
-import kill_runs
 import pytest
-from polars.testing import assert_frame_equal
 
-from holdfast.bench.run import perform
-
-KILLS = 20
-
-
-def lasting(rows):
-    return rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
-
+from soak.kills import kill_run, kill_save
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("cotta(views=8)", "rotta")]
 
 
 @pytest.mark.parametrize("method", ["eata+debias", *SLOW])
-def test_killed_at_twenty_random_moments(materials, tmp_path, method):
-    run = kill_runs.plan(method)
-    whole = perform(run, materials, tmp_path / "whole")
-    pieces = tmp_path / "pieces"
-    command = [kill_runs.__file__, materials.folder, pieces, method, KILLS]
-    done = subprocess.run(
-        [sys.executable, *map(str, command)], stdout=subprocess.PIPE, text=True, timeout=300
-    )
-    assert done.returncode == 0
-    reached = json.loads(done.stdout)
-    assert len(reached) == KILLS
+def test_a_run_killed_at_twenty_random_moments_has_the_rows_of_one_never_stopped(tmp_path, method):
+    reached, found = kill_run(method, 20, 1, tmp_path)
+    assert found.pop("runs") >= 3
+    assert not found
     # It was not killed before it did anything, time after time.
     assert len({tuple(at) for at in reached if at[1]}) >= 5
-    for place in sorted(pieces.iterdir()):
-        folder = perform(run, materials, place, resume=True)
-        assert_frame_equal(lasting(folder.rows), lasting(whole.rows), check_exact=True)
-        assert sorted(p.name for p in folder.path.iterdir()) == ["manifest.json", "rows.parquet"]
+
+
+@pytest.mark.slow  # tests/util/test_files.py has another, of fewer images
+def test_a_state_file_whose_process_is_killed_is_the_old_or_the_new_one(tmp_path):
+    found = kill_save(30, 1, tmp_path)
+    assert {state for state, _ in found} == {0, 1}
+    assert any(half_written for _, half_written in found)

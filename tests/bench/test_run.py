@@ -309,3 +309,10 @@ def test_clean_images_that_come_again_are_one_domain(materials, tmp_path):
         assert metrics[f"accuracy/{name}"] == pytest.approx(share)
     corrupted = (right["fog"] + right["speckle_noise"]) / 2
     assert metrics["mean_accuracy_corrupted"] == pytest.approx(corrupted)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"batches": "two"}', '{"batches": -1}', "\x80"])
+def test_a_damaged_note_of_progress_is_told(tmp_path, text):
+    (tmp_path / "progress.json").write_bytes(text.encode("latin1"))
+    with pytest.raises(ValueError, match=r"progress\.json is damaged.*--again"):
+        store.RunFolder(tmp_path).resume()

@@ -195,3 +195,9 @@ def test_a_setting_of_a_base_keeps_its_meaning_and_bounds_under_another_default(
     assert (lr.meaning, lr.at_least) == (base.meaning, base.at_least) == ("learning rate", 0)
     with pytest.raises(ValueError, match="tent: lr takes a number at least 0, not -1"):
         holdfast.Tent(lr=-1)
+
+
+def test_an_error_shows_no_more_of_a_text_than_can_be_read():
+    with pytest.raises(ValueError, match="Cannot read the method") as caught:
+        holdfast.compose("(" * 5_000)
+    assert len(str(caught.value)) < 700

@@ -97,7 +97,10 @@ def read_manifest(path: Path) -> Manifest:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         why = re.sub(r" - at `\$\.?(.*)`", r" as `\1`", str(error)).removesuffix(" as ``")
-        raise ValueError(f"{path} is not a manifest that can be read: {why}") from None
+        raise ValueError(
+            f"{path} is not a manifest that can be read: {why}. Delete its folder, or run it again "
+            "with --again."
+        ) from None
     if manifest.format != FORMAT:
         raise ValueError(
             f"{path} has format {manifest.format}, and this holdfast reads format {FORMAT}: use "

@@ -139,8 +139,7 @@ class RunFolder:
 
     def resume(self) -> tuple[int, Path | None]:
         """How many batches are done, and the snapshot after them; what lies beyond is dropped."""
-        path = self.path / "progress.json"
-        done = int(json.loads(path.read_text())["batches"]) if path.is_file() else 0
+        done = self._snapshot_batches()
         snapshot = self.path / f"snapshot-{done:06d}"
         for part in self._parts():
             if int(part.stem.removeprefix("rows-")) >= done:
@@ -149,6 +148,23 @@ class RunFolder:
         for rest in self.path.glob(".*.part"):
             rest.unlink()
         return done, snapshot if done else None
+
+    def _snapshot_batches(self) -> int:
+        """After how many batches the latest snapshot is; 0: there is none."""
+        path = self.path / "progress.json"
+        if not path.is_file():
+            return 0
+        try:
+            note = json.loads(path.read_text())
+        except (ValueError, RecursionError):
+            note = None
+        done = note.get("batches") if isinstance(note, dict) else None
+        if not isinstance(done, int) or isinstance(done, bool) or done < 1:
+            raise ValueError(
+                f"{path} is damaged; expected the number of batches done: pass --again to have the "
+                "run begin anew."
+            )
+        return done
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """The rows since the last snapshot, in place of fewer of them that were written before."""

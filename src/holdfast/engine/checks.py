@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 InputRange = tuple[float, float] | None
@@ -14,6 +15,11 @@ def check_images(images: object, input_range: InputRange, *, convolutional: bool
     """The images, or an error that says what is wrong and what to do."""
     if not isinstance(images, Tensor):
         raise ValueError(f"Images must be a torch.Tensor, not {type(images).__name__}.")
+    if unusual := _unusual(images):
+        raise ValueError(
+            f"Images are a {unusual} tensor; expected a dense one with values, as torch.stack "
+            "makes it of single images."
+        )
     shape = tuple(images.shape)
     if images.ndim < 2 or (convolutional and images.ndim != 4):
         expected = "(batch, channels, height, width)" if convolutional else "(batch, …)"
@@ -26,6 +32,8 @@ def check_images(images: object, input_range: InputRange, *, convolutional: bool
         raise ValueError(
             f"Images are {images.dtype}; expected floats in [0, 1]: images.float() / 255."
         )
+    if images.dtype.itemsize == 1:  # torch computes nothing in 8 bits
+        raise ValueError(f"Images are {images.dtype}; expected 16 bits or more: images.float().")
     low, high = (bound.item() for bound in images.detach().aminmax())
     # A NaN anywhere makes both bounds NaN.
     if not (abs(low) < float("inf") and abs(high) < float("inf")):
@@ -45,6 +53,17 @@ def check_images(images: object, input_range: InputRange, *, convolutional: bool
         f"Images lie in [{low:.4g}, {high:.4g}]; expected [{least:g}, {most:g}]. {advice} "
         "If your model takes other values, pass input_range=None."
     )
+
+
+def _unusual(images: Tensor) -> str:
+    """What sort of tensor it is, if not a plain one that can be looked at."""
+    if images.is_nested:
+        return "nested"
+    if images.is_meta:
+        return "meta"
+    if images.is_quantized:
+        return "quantised"
+    return "" if images.layout is torch.strided else str(images.layout).removeprefix("torch.")
 
 
 def channels_come_last(shape: tuple[int, ...]) -> str:

@@ -35,7 +35,7 @@ def find_head(model: nn.Module, name: str | None) -> str | None:
     if name not in layers:
         raise ValueError(
             f"No layer is called {name!r}.{nearest(name, layers)} "
-            f"Linear layers here: {listed(linear) or 'none'}."
+            f"Name one that is; linear layers here: {listed(linear) or 'none'}."
         )
     if not _has_rows(layers[name]):
         raise ValueError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.engine.health import GUARDS, Guard, HealthOptions
@@ -29,15 +30,18 @@ class Options:
     health: HealthOptions = HealthOptions()
 
     def __post_init__(self) -> None:
-        if self.window is not None and (not isinstance(self.window, int) or self.window < 2):
-            raise ValueError(f"window is a number of images, at least 2, not {self.window!r}.")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+        window = self.window
+        if window is not None and (not _is_whole(window) or window < 2):
+            raise ValueError(f"window is a number of images, at least 2, not {window!r}.")
+        if not _is_whole(self.seed):
             raise ValueError(f"seed is a whole number, not {self.seed!r}.")
-        bounds = self.input_range
-        if bounds is not None and (
-            not isinstance(bounds, tuple | list) or len(bounds) != 2 or bounds[0] >= bounds[1]
-        ):
-            raise ValueError(f"input_range is (low, high) or None, not {bounds!r}.")
+        check_range(self.input_range)
+        if self.precision not in (None, "bfloat16", "float16"):
+            raise ValueError(f"precision is None, 'bfloat16' or 'float16', not {self.precision!r}.")
+        if self.head is not None and not isinstance(self.head, str):
+            raise ValueError(f"head is the name of a layer or None, not {self.head!r}.")
+        if not isinstance(self.compile, bool):
+            raise ValueError(f"compile is True or False, not {self.compile!r}.")
         if self.guard not in GUARDS:
             raise ValueError(f"guard is one of {', '.join(GUARDS)}, not {self.guard!r}.")
         if not isinstance(self.health, HealthOptions):
@@ -45,21 +49,38 @@ class Options:
                 f"health is a holdfast.HealthOptions, not {type(self.health).__name__}: "
                 "health=HealthOptions(every=4)."
             )
-        if self.precision not in (None, "bfloat16", "float16"):
-            raise ValueError(f"precision is None, 'bfloat16' or 'float16', not {self.precision!r}.")
 
     @classmethod
     def from_file(cls, saved: dict[str, Any]) -> Options:
         """As a state file holds them; older ones have `rollback` in place of `guard`."""
         known = dict(saved)
-        if known["input_range"] is not None:
-            known["input_range"] = tuple(known["input_range"])
+        known["input_range"] = check_range(known.get("input_range", cls.input_range))
         if known.pop("rollback", False):
             known["guard"] = "rollback"
-        known["health"] = HealthOptions(**known.get("health", {}))
+        watched = known.get("health", {})
+        names = {field.name for field in fields(HealthOptions)}
+        if not isinstance(watched, dict) or not names >= watched.keys():
+            raise ValueError(f"health has the options {', '.join(sorted(names))}, not {watched!r}.")
+        known["health"] = HealthOptions(**watched)
         return cls(**known)
 
     @property
     def measures_every(self) -> int:
         """Of how many batches one is measured."""
         return self.health.every or (1 if self.guard == "fallback" else 8)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_range(bounds: object) -> InputRange:
+    """Where images must lie: two numbers, or anywhere."""
+    if bounds is None:
+        return None
+    if isinstance(bounds, tuple | list) and len(bounds) == 2:
+        low, high = bounds
+        numbers = [isinstance(b, Real) and not isinstance(b, bool) for b in bounds]
+        if all(numbers) and low < high:
+            return low, high
+    raise ValueError(f"input_range is (low, high) or None, not {bounds!r}.")

@@ -194,7 +194,14 @@ class State:
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Take over what `saved` gave, in this version or an older one."""
-        names = [n for n in self.tensors() if n in saved or not SINCE_0_1.fullmatch(n)]
+        tensors = self.tensors()
+        names = [n for n in tensors if n in saved or not SINCE_0_1.fullmatch(n)]
+        expected = {name: tensors[name] for name in names} | {"draws": self.draws.state}
+        if self.rollback:
+            for kept in ("healthy", "latest"):
+                expected |= {f"{kept}/{n}": t for n, t in learnt(tensors).items()}
+        files.check_alike(saved, expected)
+        files.check_numbers(saved)
         self.write({name: saved[name] for name in names})
         for network in self.slots.networks:
             if network.statistics is not None:

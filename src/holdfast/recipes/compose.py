@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from holdfast.recipes.base import HOST_SETTINGS, CompositionContext, Method
 from holdfast.recipes.registry import find, methods
 from holdfast.util.settings import SpecError, Value, read_settings
-from holdfast.util.words import listed, nearest
+from holdfast.util.words import listed, nearest, shortened
 
 PRESETS = ("cifar100-c", "imagenet-c")
 
@@ -56,10 +56,10 @@ def _read(spec: str, find: Find) -> Iterator[tuple[type[Method], dict[str, Value
 
 
 def _unreadable(spec: str, place: int, expected: str) -> ValueError:
-    found = repr(spec[place:]) if place < len(spec) else "the end"
+    found = repr(shortened(spec[place:])) if place < len(spec) else "the end"
     return ValueError(
-        f"Cannot read the method {spec!r} at character {place + 1}: expected {expected}, found "
-        f"{found}. A method is written like eata(lr=0.001)+debias(alpha=0.99)."
+        f"Cannot read the method {shortened(spec)!r} at character {place + 1}: expected "
+        f"{expected}, found {found}. A method is written like eata(lr=0.001)+debias(alpha=0.99)."
     )
 
 

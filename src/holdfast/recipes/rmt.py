@@ -30,6 +30,7 @@ from holdfast.parts import (
     symmetric_cross_entropy,
 )
 from holdfast.source.loaders import Replay
+from holdfast.util.files import check_alike
 from holdfast.util.progress import progress
 
 PROJECTED = 128
@@ -215,8 +216,15 @@ class Rmt(Learner):
             f"teacher_momentum={self.teacher_momentum}",
             steps * task.batch_size,
         )
-        for name, tensor in work.load().items():
-            state[name].copy_(tensor)
+        if begun := work.load():
+            try:
+                check_alike(begun, state)
+            except ValueError as error:
+                raise ValueError(
+                    f"The source's warm-up does not fit this model: {error}. Make the source again."
+                ) from None
+            for name, tensor in state.items():
+                tensor.copy_(begun[name])
         done = state["steps"]
         if int(done) == steps:
             return

@@ -260,7 +260,10 @@ def read_run(manifest: Manifest) -> Run:
     have to be loaded before."""
     method = manifest.run.get("method")
     if not isinstance(method, str):
-        raise ValueError("The manifest does not say which method was run.")
+        raise ValueError(
+            "The manifest does not say which method was run: use the holdfast that wrote it, or "
+            "run it again."
+        )
     options = {name: value for name, value in manifest.run.items() if name in OPTIONS}
     run = object.__new__(Run)
     find = partial(find_loaded, hashes=manifest.hashes)

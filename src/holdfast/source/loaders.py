@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from torch import Tensor
 from holdfast.engine.checks import InputRange, check_images
 from holdfast.engine.network import Network
 from holdfast.util.progress import progress
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 # Images, labels, and the kind of drift they are under, with its severity: "gaussian_blur-3".
 DriftedBatch = tuple[Tensor, Tensor, str]
@@ -44,7 +47,7 @@ def checked_batches(
             if seen == limit:
                 return
     if not seen:
-        raise ValueError(f"{what}: the loader is empty.")
+        raise ValueError(f"{what}: the loader is empty; expected batches of (images, labels).")
 
 
 def drifted_batches(
@@ -71,7 +74,7 @@ def drifted_batches(
 
 def images_and_labels(batch: Any) -> tuple[Any, Any]:
     """A loader's batch is images, or a tuple or list of images and perhaps labels."""
-    if not isinstance(batch, list | tuple):
+    if not isinstance(batch, list | tuple) or not batch:
         return batch, None
     return batch[0], batch[1] if len(batch) > 1 else None
 
@@ -80,26 +83,35 @@ def _images_in(loader: Iterable[Any]) -> int | None:
     dataset = getattr(loader, "dataset", None)
     try:
         return len(dataset) if dataset is not None else None
-    except TypeError:
+    except (TypeError, ValueError):  # it has none, or none that can be
         return None
 
 
 def check_labels(labels: object, images: int, classes: int) -> Tensor:
-    if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.shape != (images,):
+    if not _are_labels(labels) or labels.shape != (images,):
         found = type(labels).__name__
-        if isinstance(labels, Tensor):
+        if isinstance(labels, Tensor) and not labels.is_nested:
             found = f"{labels.dtype} of shape {tuple(labels.shape)}"
         raise ValueError(
-            f"A source loader yields (images, labels), labels being {images} whole numbers here, "
-            f"not {found}."
+            f"A source loader yields (images, labels); expected {images} whole numbers for labels "
+            f"here, not {found}."
         )
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         raise ValueError(
             f"The source has a label {low if low < 0 else high}, but the model has {classes} "
-            f"classes (0 to {classes - 1})."
+            f"classes; expected 0 to {classes - 1}: leave out images of classes that it does not "
+            "know."
         )
     return labels.long().cpu()
+
+
+def _are_labels(labels: object) -> TypeGuard[Tensor]:
+    """Whether these are whole numbers that can be looked at."""
+    if not isinstance(labels, Tensor) or labels.is_nested or labels.is_meta:
+        return False
+    numbers = not (labels.is_floating_point() or labels.is_complex() or labels.is_quantized)
+    return numbers and labels.dtype is not torch.bool and labels.layout is torch.strided
 
 
 def in_its_own_order(loader: Iterable[Any], number: int = 0) -> Iterator[Any]:
@@ -107,7 +119,13 @@ def in_its_own_order(loader: Iterable[Any], number: int = 0) -> Iterator[Any]:
     without a draw from the caller's randomness."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(number)
-        iterator = iter(loader)
+        try:
+            iterator = iter(loader)
+        except TypeError:
+            raise ValueError(
+                f"A loader yields batches of (images, labels), as a DataLoader or a list does, and "
+                f"{type(loader).__name__} cannot be gone through: give one of these."
+            ) from None
         state = torch.get_rng_state()
     while True:
         with torch.random.fork_rng(devices=[]):

@@ -17,19 +17,27 @@ from holdfast.engine.checks import InputRange
 from holdfast.engine.estimators import Calibration
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
+from holdfast.engine.options import check_range
 from holdfast.source.agreement import find_mistake
 from holdfast.source.budgets import Budgets, budgets_key, make_budgets
+from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.loaders import DriftedBatch, Order, Replay, checked_batches, drifted_batches
 from holdfast.source.work import Work
 from holdfast.util import files
 from holdfast.util.files import tensor_hash
+from holdfast.util.settings import whole
 from holdfast.util.words import listed
 
 KIND = "a source"
 
 # What else a file's header tells.
-SAVED = ("head", "limit", "fisher_samples", "input_range")
+SAVED: dict[str, files.Types] = {
+    "head": str | None,
+    "limit": int | None,
+    "fisher_samples": int | None,
+    "input_range": list | None,
+}
 
 # What tells one source's data from another's: long work is kept under a key made of these.
 WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
@@ -83,14 +91,14 @@ class Source:
         >>> holdfast.Source.from_loader(resnet20(10), loader)
         <Source of 20 images, 10 classes, 64 features: prototypes>
         """
-        if limit is not None and limit < 1:
-            raise ValueError(f"limit is a number of images, at least 1, or None, not {limit!r}.")
+        if limit is not None:
+            limit = _checked_limit(limit)
         network = Network(model, head=head)
         source = cls(
             fingerprint(model),
             {},
             head=network.head_name,
-            limit=None if limit is None else int(limit),
+            limit=limit,
             loader=loader,
             fisher=fisher,
             drifted=drifted,
@@ -276,7 +284,15 @@ class Source:
                     del self.tensors[stale]
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
-        return {name: self.tensors[key].to(parameters[name].device) for name, key in names.items()}
+        found = {name: self.tensors[key] for name, key in names.items()}
+        for name, parameter in parameters.items():
+            if found[name].shape != parameter.shape:
+                raise ValueError(
+                    f"The source's Fisher information of {name} has the shape "
+                    f"{tuple(found[name].shape)}; expected {tuple(parameter.shape)}: make the "
+                    "source again."
+                )
+        return {name: tensor.to(parameters[name].device) for name, tensor in found.items()}
 
     def holding(self, tensors: Mapping[str, Tensor], fisher_samples: int | None) -> Source:
         """A copy with its loaders that holds these tensors, in place of its own of that name."""
@@ -310,9 +326,14 @@ class Source:
     ) -> Source:
         """A saved source. The loaders are for what the file does not hold yet, and for replay."""
         header, tensors = files.read(path, KIND)
+        files.check_header(path, header, SAVED | {"model": str})
+        try:
+            check_contents(tensors)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}. Make it again, with Source.from_loader.") from None
         known = {name: header[name] for name in SAVED}
         if known["input_range"] is not None:
-            known["input_range"] = tuple(known["input_range"])
+            known["input_range"] = check_range(known["input_range"])
         known |= {"loader": loader, "fisher": fisher, "drifted": drifted, "cache": cache}
         source = cls(header["model"], tensors, **known)
         source._warn_of_labels()
@@ -350,3 +371,12 @@ class Source:
                 )
             self._spent.append(loader)
         return loader
+
+
+def _checked_limit(limit: object) -> int:
+    try:
+        return whole(limit, "limit", 1)
+    except ValueError:
+        raise ValueError(
+            f"limit is a number of images, at least 1, or None, not {limit!r}."
+        ) from None

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 import torch
@@ -61,20 +62,63 @@ def read(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]
         header = json.loads(text)
     except (SafetensorError, ValueError, OSError) as error:
         raise ValueError(
-            f"{path} is not a holdfast file, or is cut short or damaged ({error})."
+            f"{path} is not a holdfast file, or is cut short or damaged ({error}): take a whole "
+            "copy, or make it again."
         ) from error
     if not isinstance(header, dict):
-        raise ValueError(f"{path} is a safetensors file, but holdfast did not write it.")
+        raise ValueError(
+            f"{path} is a safetensors file, but holdfast did not write it: expected {kind}."
+        )
     if metadata.get("sha256") != tensor_hash(tensors, text):
-        raise ValueError(f"{path} was changed after holdfast wrote it: its checksum does not fit.")
+        raise ValueError(
+            f"{path} was changed after holdfast wrote it, its checksum does not fit: take another "
+            "copy, or make it again."
+        )
+    check_header(path, header, {"kind": str, "format": int})
     if header["kind"] != kind:
-        raise ValueError(f"{path} holds {header['kind']}, not {kind}.")
+        raise ValueError(f"{path} holds {header['kind']}, not {kind}: load another file.")
     if header["format"] != FORMAT:
         raise ValueError(
             f"{path} has format {header['format']}, this holdfast reads format {FORMAT}: "
             "write it again, or use the holdfast that wrote it."
         )
     return header, tensors
+
+
+Types = type | UnionType
+
+
+def check_header(path: str | Path, header: Mapping[str, Any], types: Mapping[str, Types]) -> None:
+    """That a header has these entries. Whoever can write a file can write a checksum that fits."""
+    for name, kind in types.items():
+        if name not in header or not isinstance(header[name], kind):
+            found = repr(header[name])[:80] if name in header else "nothing"
+            named = getattr(kind, "__name__", str(kind))
+            raise ValueError(
+                f"{path}: its header has {found} for {name!r}; expected {named}. Make it again, or "
+                "use the holdfast that wrote it."
+            )
+
+
+def check_alike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """That tensors of these names have these types and shapes, and no NaN: a copy would convert
+    and repeat values without a word."""
+    for name, tensor in expected.items():
+        if name not in found:
+            raise ValueError(f"{name!r} is missing; expected {_brief(tensor)}")
+        if (found[name].dtype, found[name].shape) != (tensor.dtype, tensor.shape):
+            raise ValueError(f"{name!r} is {_brief(found[name])}; expected {_brief(tensor)}")
+        check_numbers({name: found[name]})
+
+
+def check_numbers(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and bool(tensor.isnan().any()):
+            raise ValueError(f"{name!r} holds NaN; expected numbers")
+
+
+def _brief(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from functools import cache
 from numbers import Real
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-from holdfast.util.words import listed, nearest
+from holdfast.util.words import listed, nearest, shortened
 
 Value = bool | int | float | str
 
@@ -184,7 +184,9 @@ def read_settings(
                 f"Its settings: {listed(settings, 99) or 'none'}."
             )
         if name in given:
-            raise ValueError(f"{kind.name}: {name} is given twice in {spec!r}.")
+            raise ValueError(
+                f"{kind.name}: {name} is given twice in {shortened(spec)!r}: leave one out."
+            )
         text = next((each for each in quoted if each is not None), bare)
         given[name] = settings[name].read(text, quoted=bare is None)
         place = pair.end()

@@ -27,3 +27,8 @@ def enumerated(words: Sequence[str]) -> str:
 def first_line(error: BaseException) -> str:
     """Of what it says, to be put in brackets; its kind where it says nothing."""
     return str(error).strip().partition("\n")[0][:160].rstrip(".:") or type(error).__name__
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """A text as an error can show it."""
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -103,3 +103,9 @@ def test_random_orders_differ_by_their_seed_and_keep_clean_last():
     orders = {Continual(order="random", order_seed=seed).domains() for seed in range(3)}
     assert len(orders) == 3
     assert all(order[-1] == "original" for order in orders)
+
+
+@pytest.mark.parametrize("spec", [None, 5, b"continual", ["continual"]])
+def test_a_stream_is_a_text(spec):
+    with pytest.raises(ValueError, match="A stream is written like"):
+        parse(spec)

@@ -21,10 +21,20 @@ import numpy as np
 from torch import Tensor
 
 from holdfast.data.images import Array, Images, Lazy, as_tensor, check_labels, check_range
-from holdfast.util.words import listed
+from holdfast.util.words import listed, shortened
 
 SHAPES = "(images, height, width, channels) or (images, channels, height, width)"
 CHANNELS = (1, 3)
+# What a damaged archive may raise.
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    struct.error,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,9 @@ def read_header(path: Path, member: str | None = None) -> Header:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             if member not in names:
                 raise ValueError(
-                    f"{path} has no array {member!r}; it has {listed(names) or 'nothing'}."
+                    f"{path} has no array {member!r}; it has "
+                    f"{shortened(listed(names) or 'nothing')}: write it with np.savez(path, "
+                    "images=…, labels=…)."
                 )
             info = archive.infolist()[names.index(member)]
             with archive.open(info) as values:
@@ -120,9 +132,12 @@ def read_header(path: Path, member: str | None = None) -> Header:
             if info.compress_type != zipfile.ZIP_STORED or header.offset is None:
                 return replace(header, offset=None)
             return replace(header, offset=_data_begin(file, info) + header.offset)
-    except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
+    except DAMAGE as error:
         kind = "an .npz file with the arrays 'images' and 'labels'" if member else "a .npy file"
-        raise ValueError(f"{path} is not {kind}, or is cut short or damaged: {error}") from None
+        raise ValueError(
+            f"{path} is not {kind}, or is cut short or damaged ({shortened(str(error))}): get or "
+            "make it again."
+        ) from None
 
 
 def read_array(path: Path, member: str | None = None) -> Array:
@@ -134,8 +149,10 @@ def read_array(path: Path, member: str | None = None) -> Array:
         with np.load(path, allow_pickle=False) as archive:
             values: Array = archive[str(member)]
             return values
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
+    except (*DAMAGE, ValueError, MemoryError) as error:
+        raise ValueError(
+            f"{path} is damaged ({shortened(str(error))}): get or make it again."
+        ) from None
 
 
 def has_array(path: Path, member: str) -> bool:
@@ -157,9 +174,10 @@ def _parse(stream: IO[bytes], path: Path, size: int) -> Header:
             (2, 0): np.lib.format.read_array_header_2_0,
         }[version]
         shape, fortran, dtype = read(stream)
-    except (ValueError, KeyError) as error:
+    except Exception as error:  # numpy reads a header as Python, and fails as that does
         raise ValueError(
-            f"{path} is not a .npy file, or is cut short or damaged: {error}"
+            f"{path} is not a .npy file, or is cut short or damaged ({shortened(str(error))}): get "
+            "or make it again."
         ) from None
     if dtype.hasobject:
         raise ValueError(f"{path} holds Python objects, which could run code; expected numbers.")

@@ -97,7 +97,9 @@ def read_picture(path: Path) -> Image.Image:
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no image {path}.") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} is not an image, or is cut short or damaged: {error}") from None
+        raise ValueError(
+            f"{path} is not an image, or is cut short or damaged ({error}): get or make it again."
+        ) from None
 
 
 def pixels_of(picture: Image.Image) -> Array:

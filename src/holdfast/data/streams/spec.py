@@ -16,7 +16,7 @@ from holdfast.data.streams.view import Origin, View
 from holdfast.util import samplers
 from holdfast.util.samplers import Sampler
 from holdfast.util.settings import Settled, SpecError, Value, read_settings, setting, whole
-from holdfast.util.words import listed, nearest
+from holdfast.util.words import listed, nearest, shortened
 
 _kinds: dict[str, type[Stream]] = {}
 ORDER_MEANING = "paper, rotta, cotta0 to cotta9, random, or domains with commas between them"
@@ -156,11 +156,15 @@ def parse(spec: str) -> Stream:
     >>> parse("correlated(gamma=1, batch=16)").batch
     16
     """
+    if not isinstance(spec, str):
+        raise ValueError(
+            f"A stream is written like 'correlated(gamma=0.1)', not {type(spec).__name__}."
+        )
     match = _KIND.match(spec)
     name = match[1].lower() if match else ""
     if match and name not in _kinds:
         raise ValueError(
-            f"There is no stream {match[1]!r}.{nearest(name, _kinds)} "
+            f"There is no stream {shortened(match[1])!r}.{nearest(name, _kinds)} "
             f"Streams: {listed(kinds(), 99)}."
         )
     given: dict[str, Value | None] = {}
@@ -172,7 +176,7 @@ def parse(spec: str) -> Stream:
             raise SpecError(place, "the end" if match else "a kind of stream")
     except SpecError as error:
         raise ValueError(
-            f"Cannot read the stream {spec!r} at character {error.place + 1}: expected "
+            f"Cannot read the stream {shortened(spec)!r} at character {error.place + 1}: expected "
             f"{error.expected}. A stream is written like correlated(gamma=0.1)."
         ) from None
     return _kinds[name](**cast(Any, given))

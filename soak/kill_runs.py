@@ -1,4 +1,4 @@
-"""Starts a run again and again and kills it: python kill_runs.py CACHE OUT METHOD KILLS
+"""Starts a run again and again and kills it: python -m soak.kill_runs CACHE OUT METHOD KILLS SEED
 
 A process of its own, which never uses polars: its threads do not survive a fork, and starting
 Python anew for each kill would take long. Prints how far the run was at each kill.
@@ -23,18 +23,19 @@ from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
 
 STREAM = "continual(order='fog,contrast,original',clean=false)"
+DRAWN_IMAGES = 640
 
 
 def plan(method):
     return Run.of(method, stream=STREAM, limit=64, batch=16)
 
 
-def main(cache, out, method, kills):
+def main(cache, out, method, kills, seed):
     torch.set_num_threads(1)
-    materials_module.DRAWN_IMAGES = 640
+    materials_module.DRAWN_IMAGES = DRAWN_IMAGES
     run_module.ROWS_SECONDS = 0.01
     run = plan(method)
-    fork, generator = multiprocessing.get_context("fork"), random.Random(1)
+    fork, generator = multiprocessing.get_context("fork"), random.Random(int(seed))
 
     def opened():
         """Materials of which all is there, so that a run begins at once."""
@@ -65,12 +66,16 @@ def main(cache, out, method, kills):
             os.kill(child.pid, signal.SIGKILL)
             notes = [json.loads(path.read_text()) for path in place.glob("*/progress.json")]
             at = [finished, notes[0]["batches"] if notes else 0]
-            if at in reached:  # the machine has other work: give it more time
+            if reached and at == reached[-1]:  # the machine has other work: give it more time
                 whole *= 1.1
             reached.append(at)
+            if len(reached) % 100 == 0:
+                print(f"  {method}: {len(reached)} kills", file=sys.stderr, flush=True)
         child.join()
         assert child.exitcode in (0, -signal.SIGKILL), child.exitcode
-        finished += child.exitcode == 0
+        if child.exitcode == 0:
+            finished += 1
+            whole *= 0.95  # a run should be killed more than once before it is done
     print(json.dumps(reached))
 
 

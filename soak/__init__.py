@@ -1,0 +1,1 @@
+"""Long and hostile use: what no test of a few seconds would find. `python -m soak --help`."""

@@ -1,0 +1,50 @@
+"""The fuzzer's inputs, led by what code they reach: python -m soak.cover --door "method spec"
+
+libFuzzer by way of atheris, which is installed by hand (pip install atheris); hypothesis reads its
+bytes as inputs. Worth it where texts and files are read.
+"""
+
+import itertools
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import atheris
+import torch
+import tyro
+
+with atheris.instrument_imports(include=["holdfast"]):
+    from soak.fuzz import DOORS, Tally, fuzz_test
+
+from soak.verdict import Verdict
+
+
+def main(door: str = "method spec", inputs: int = 10_000, seed: int = 0) -> None:
+    """door: where inputs are tried. inputs: how many libFuzzer makes; those that hypothesis can
+    read are tried."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    tally, folder = Tally(door), tempfile.TemporaryDirectory()
+    test = fuzz_test(DOORS[door](Path(folder.name)), tally, inputs, seed, lambda tried: None)
+
+    made = itertools.count(1)
+
+    def attempt(contents: bytes) -> None:
+        test.hypothesis.fuzz_one_input(contents)
+        if next(made) < inputs:
+            return
+        counts = {"seed": seed, "door": door, "inputs": f"{inputs:,}", "tried": f"{tally.tried:,}"}
+        verdict = Verdict("cover", counts, tuple(map(" with ".join, tally.faults.values())))
+        print("\n".join([*verdict.failures, str(verdict)]), flush=True)
+        folder.cleanup()
+        os._exit(not verdict.passed)  # libFuzzer would end the process itself, and say nothing
+
+    # Seed 0 would be one that it draws. It makes an input or two beyond what it counts.
+    atheris.Setup([sys.argv[0], f"-runs={2 * inputs}", f"-seed={seed + 1}"], attempt)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
