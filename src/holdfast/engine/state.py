@@ -197,7 +197,7 @@ class State:
         tensors = self.tensors()
         names = [n for n in tensors if n in saved or not SINCE_0_1.fullmatch(n)]
         expected = {name: tensors[name] for name in names} | {"draws": self.draws.state}
-        if self.rollback:
+        if self.keeps_healthy:
             for kept in ("healthy", "latest"):
                 expected |= {f"{kept}/{n}": t for n, t in learnt(tensors).items()}
         files.check_alike(saved, expected)
