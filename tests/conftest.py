@@ -54,6 +54,15 @@ def own_folder(tmp_path, monkeypatch):
     sys.modules.pop("mine", None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def few_images_for_health():
+    """Runs watch their health, which most tests are not about: they draw and corrupt few images."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(materials_module, "HEALTH_SOURCE", 128)
+        patch.setattr(materials_module, "DRIFTED_IMAGES", 8)
+        yield
+
+
 @pytest.fixture(scope="session")
 def materials(tmp_path_factory):
     """Few source images, since each is drawn."""

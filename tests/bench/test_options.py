@@ -27,6 +27,10 @@ OTHER = {
     "intruders": {"intruders": "others", "stream": "noisy(kind=other)"},
     "preset": {"preset": "imagenet-c"},
     "precision": {"precision": "bfloat16"},
+    "health": {"health": False},
+    "guard": {"guard": "fallback"},
+    "estimator": {"estimator": "atc"},
+    "level": {"level": 0.01},
 }
 BY_KIND = {str: "other", int: 7, bool: True}
 
@@ -94,6 +98,8 @@ def test_an_option_that_there_is_not_names_what_is_near():
 def test_what_is_given_counts_also_where_it_is_nought():
     given = Setup(seed=0, workers=0, analysis=False, limit=None).given
     assert given == {"seed": 0, "workers": 0}
+    assert Setup(health=False).given == {"health": False}
+    assert Setup(health=True, guard="none").given == {"guard": "none"}
     assert SweepSetup(stream=("single", "mixed")).given == {"stream": ("single", "mixed")}
 
 
@@ -147,7 +153,7 @@ def test_the_help_has_every_option_with_its_default(command):
     fixed = {
         "run": set(),
         "paper": {"stream", "domains", "window", "intruders", "analysis"},
-        "sweep": {"analysis"},
+        "sweep": {"analysis", "health"},
     }
     for flag, one in OPTIONS.items():
         assert (f"--{flag} " in said or f"--{flag}, " in said) is (flag not in fixed[command])

@@ -127,7 +127,7 @@ def test_distances_of_random_orders_are_averaged_domain_by_domain(tmp_path):
 def test_an_alarm_stands_where_it_rang(tmp_path):
     make_run(tmp_path, accuracy=0, classes=40, batches=60, rows={"favourite": 1.0})
     make_run(tmp_path, "tent", classes=40, batches=60)
-    (alarm,) = chart_data.alarms(comparison_of(tmp_path)).to_dicts()
+    (alarm,) = chart_data.alarms(comparison_of(tmp_path), "collapse").to_dicts()
     assert alarm["method"] == "eata"
     assert alarm["seen"] == 20 * (alarm["batch"] + 1)
     # Watch looks over ten images a class, and at least 500.

@@ -87,7 +87,8 @@ class Adapter(NotExportable):
     def _begin_estimates(self, model: nn.Module, source: Source) -> None:
         """Calibrate what is told of health, if the source has what that takes."""
         slots, network = self._slots, self.network
-        if network.head_name is None or not source.can_calibrate(slots.answers):
+        can = source.drifted is not None or source.is_calibrated(slots.answers)
+        if network.head_name is None or not can:
             return
 
         def fresh() -> Network:

@@ -50,41 +50,53 @@ def by_group(make: Callable[..., pl.DataFrame]) -> Callable[..., pl.DataFrame]:
 @by_group
 def stream(group: Group) -> pl.DataFrame:
     """Accuracy along the stream: each point is of a few batches of one domain."""
+    found = pl.concat([_pieces(run) for run in group.runs])
+    accuracy = pl.col("accuracy")
+    return _over_runs(found, accuracy.mean(), accuracy.std().alias("std"), pl.len().alias("runs"))
+
+
+@by_group
+def estimates(group: Group) -> pl.DataFrame:
+    """Along the stream, accuracy as it was estimated without labels, its interval, and the true
+    one, of the batches that have an estimate; in %."""
+    found = pl.concat([_pieces(run, pl.col("estimated").is_not_null()) for run in group.runs])
+    return _over_runs(found, pl.col("accuracy", "estimated", "low", "high").mean())
+
+
+def _over_runs(pieces: pl.DataFrame, *values: pl.Expr) -> pl.DataFrame:
     domain = pl.col("domain")
+    one = pl.when(domain.n_unique() == 1).then(domain.first()).otherwise(pl.lit(SEVERAL))
     return (
-        pl.concat([_pieces(run) for run in group.runs])
-        .group_by("segment", "piece", maintain_order=True)
-        .agg(
-            pl.col("seen").mean(),
-            pl.when(domain.n_unique() == 1)
-            .then(domain.first())
-            .otherwise(pl.lit(SEVERAL))
-            .alias("domain"),
-            pl.col("accuracy").mean(),
-            pl.col("accuracy").std().alias("std"),
-            pl.len().alias("runs"),
-        )
+        pieces.group_by("segment", "piece", maintain_order=True)
+        .agg(pl.col("seen").mean(), one.alias("domain"), *values)
         .sort("segment", "piece")
         .drop("segment", "piece")
     )
 
 
-def _pieces(run: StoredRun) -> pl.DataFrame:
-    """Cut where the domain changes, and every few batches."""
+def _pieces(run: StoredRun, only: pl.Expr | None = None) -> pl.DataFrame:
+    """Cut where the domain changes, and every few batches; `only`: of which batches."""
     few = math.ceil((run.manifest.batches or len(run.batches)) / POINTS) or 1
     seen, images = pl.col("seen"), pl.col("images")
     # The middle of the piece, so that it stands within its domain.
     middle = seen.last() / 2 + (seen - images).first() / 2
+    scored = pl.col("scored").sum()
+    told = {"estimated": "estimated", "low": "estimated_low", "high": "estimated_high"}
     return (
         run.batches.with_columns(
             pl.col("domain").rle_id().alias("segment"), images.cum_sum().alias("seen")
         )
         .with_columns((pl.int_range(pl.len()).over("segment") // few).alias("piece"))
+        .filter(pl.lit(True) if only is None else only)
         .group_by("segment", "piece", maintain_order=True)
         .agg(
             middle.alias("seen"),
             pl.col("domain").first().map_elements(short, pl.String),
-            (100 * pl.col("correct").sum() / pl.col("scored").sum()).alias("accuracy"),
+            (100 * pl.col("correct").sum() / scored).alias("accuracy"),
+            *(
+                (100 * (pl.col(column) * pl.col("scored")).sum() / scored).alias(name)
+                for name, column in told.items()
+            ),
         )
         .filter(pl.col("accuracy").is_finite())
     )
@@ -132,11 +144,12 @@ def _stretches(batches: pl.DataFrame, key: str) -> pl.DataFrame:
 
 
 @by_group
-def alarms(group: Group) -> pl.DataFrame:
-    """Where predictions fell into a few classes."""
+def alarms(group: Group, kind: str) -> pl.DataFrame:
+    """Where predictions fell into a few classes ("collapse"), or the alarm on health first rang
+    ("alarm")."""
     rows = []
     for run in group.runs:
-        batch = run.metric("collapse")
+        batch = run.metric(kind)
         if not math.isnan(batch):
             until = run.batches.filter(pl.col("batch") <= int(batch))
             rows.append(
@@ -148,6 +161,28 @@ def alarms(group: Group) -> pl.DataFrame:
                 }
             )
     return pl.DataFrame(rows)
+
+
+@by_group
+def fallbacks(group: Group) -> pl.DataFrame:
+    """Stretches of the stream that the source model answered in place of the method."""
+    found = [
+        run.batches.with_columns(
+            pl.col("fallback").fill_null(False), pl.col("images").cum_sum().alias("end")
+        )
+        .group_by(pl.col("fallback").rle_id().alias("stretch"), maintain_order=True)
+        .agg(
+            pl.lit(group.which(run)).alias("run"),
+            pl.col("fallback").first(),
+            (pl.col("end").first() - pl.col("images").first()).alias("start"),
+            pl.col("end").last(),
+            pl.len().alias("batches"),
+        )
+        .filter("fallback")
+        .drop("fallback", "stretch")
+        for run in group.runs
+    ]
+    return pl.concat(found)
 
 
 # Of predictions.

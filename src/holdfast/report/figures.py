@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import altair as alt
 import polars as pl
 from altair.utils.schemapi import debug_mode
 
 from holdfast.report import chart_data
-from holdfast.report.charts import DASHED, HEIGHTS, MUTED, Charts, base, shown, slanted_axis, tips
+from holdfast.report.along import along
+from holdfast.report.charts import DASHED, Charts, base, slanted_axis, tips
 from holdfast.report.figure import Figure, Section, Spec
 from holdfast.report.sweeps import sweep_figures
-from holdfast.results import MIXED, short
+from holdfast.results import short
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import repeated_over
 
 # As many domains as have a small chart each.
 SMALL = 20
 _PERCENT = alt.Scale(domain=[0, 100])
-_ALARM = [
-    alt.Tooltip("method:N"),
-    alt.Tooltip("run:N"),
-    alt.Tooltip("batch:Q", title="collapse alarm at batch"),
-    alt.Tooltip("domain:N"),
-]
 
 
 @dataclass(frozen=True)
@@ -95,7 +88,7 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
             f"{repeated_over(comparison.groups)}.",
             sweep_figures(comparison, charts),
         ),
-        ("stream", "Along the stream", "", drawn.stream()),
+        ("stream", "Along the stream", "", along(comparison, charts)),
         (
             "bias",
             "Which classes are predicted",
@@ -144,65 +137,6 @@ class _Figures:
     @cached_property
     def _domains(self) -> pl.DataFrame:
         return chart_data.by_domain(self.comparison)
-
-    def stream(self) -> Iterator[Figure]:
-        table = chart_data.stream(self.comparison)
-        if table.is_empty():
-            return
-        tables = {"stream": table}
-        under, over = list[Any](), list[Any]()
-        axis = alt.Axis(title="images seen", grid=False)
-        end = max(int(run.batches["images"].sum()) for run in self.comparison.runs)
-        borders = chart_data.boundaries(self.comparison)
-        if len(borders):
-            tables["stream-domains"] = borders
-            names, middles = borders["domain"].to_list(), borders["middle"].to_list()
-            named = f"{json.dumps(names)}[indexof({json.dumps(middles)}, datum.value)]"
-            axis = slanted_axis(names, values=middles, labelExpr=named, ticks=False, title=None)
-            rules = base("stream-domains").transform_filter("datum.start > 0")
-            rules = rules.mark_rule(color=MUTED, opacity=0.45, strokeWidth=1)
-            # Layers share an axis.
-            under.append(rules.encode(x=alt.X("start:Q", axis=axis)))
-        alarms = chart_data.alarms(self.comparison)
-        if len(alarms):
-            tables["stream-alarms"] = alarms
-            x, foot = alt.X("seen:Q", axis=axis), alt.value(HEIGHTS["wide"])
-            sign: Spec = {"text": "✕", "fontSize": 14, "fontWeight": "bold", "color": "#d55e00"}
-            crosses = shown("stream-alarms").mark_text(**sign, dy=-8)
-            over.append(crosses.encode(x=x, y=foot, tooltip=_ALARM))
-        spec = self.charts.lines(
-            "stream",
-            alt.X("seen:Q", axis=axis, scale=alt.Scale(domain=[0, end])),
-            alt.Y("accuracy:Q", title="accuracy, %", scale=alt.Scale(domainMin=0)),
-            tips("accuracy", "accuracy, %", ".2f", "domain", "seen", std="std"),
-            points=False,
-            under=under,
-            over=over,
-            size="wide",
-        )
-        crossed = " A cross marks a collapse alarm." if over else ""
-        on_top = " Where lines meet, that of the method later in the legend is on top."
-        on_top *= len(self.comparison.groups) > 1
-        yield Figure(
-            "stream",
-            "Accuracy as images come",
-            f"Each point is of a few batches{self._placed(table, borders)}.{crossed}{on_top}",
-            spec,
-            tables,
-            "wide",
-        )
-
-    def _placed(self, table: pl.DataFrame, borders: pl.DataFrame) -> str:
-        """Of which domains a point is, what its mean is over, and where lines stand."""
-        there = set(table["domain"])
-        of = "" if {chart_data.SEVERAL, MIXED} & there else " of one domain"
-        mean = f", mean over {repeated_over(self.comparison.groups)}"
-        if len(borders):
-            what = "visit" if borders["domain"].str.starts_with("visit ").all() else "domain"
-            return f"{of}{mean}; upright lines stand where a {what} begins"
-        if chart_data.SEVERAL in there:
-            return f"{mean}: domains differ at each point, so no line stands between them"
-        return of + mean
 
     def bias(self) -> Iterator[Figure]:
         table = chart_data.ranks(self.comparison)

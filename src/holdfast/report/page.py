@@ -26,6 +26,7 @@ from holdfast.report.provenance import provenance, summary
 from holdfast.results import CHOSEN
 from holdfast.results.comparison import Comparison, compare
 from holdfast.results.gather import Gathered
+from holdfast.results.health import estimate_table, health_note
 from holdfast.results.stored import IDLE
 from holdfast.results.table import Table
 from holdfast.results.tables import (
@@ -129,6 +130,7 @@ def _parts(report: Report) -> Iterator[dict[str, object]]:
     for comparison, prefix, (name, sentences), drawn in shown:
         published = report.published(comparison)
         accuracy = accuracy_table(comparison, published.rows, means_first=True)
+        estimates = estimate_table(comparison)
         yield {
             "prefix": prefix,
             "name": name,
@@ -140,6 +142,8 @@ def _parts(report: Report) -> Iterator[dict[str, object]]:
             "notes": " ".join(filter(None, (idle_note(comparison.groups), published.note))),
             "sections": drawn,
             "alarms": list(alarm_lines(comparison)),
+            "health": health_note(comparison.groups),
+            "estimates": estimates and table_html(estimates, report.places),
             "metrics": table_html(metrics_table(comparison.groups), report.places),
             "provenance": provenance(comparison),
         }

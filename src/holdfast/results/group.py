@@ -257,3 +257,8 @@ class Pair:
 
 def _machine(group: Group) -> tuple[object, object]:
     return group.first.manifest.machine, group.first.option("threads")
+
+
+def means_over(groups: Iterable[Group]) -> str:
+    several = [group for group in groups if len(group.runs) > 1]
+    return f"means ± standard deviation over {repeated_over(several)}" if several else "one seed"

@@ -33,7 +33,10 @@ IDLE_NOTE = (
     f"Hardly acted: took fewer than {100 * Activity.HARDLY:.0f} % of {Activity.OVER} or more steps "
     "that it could have taken. Nothing counts as an improvement over it."
 )
-BATCHES = ("batch", "visit", "domain", "images", "scored", "correct", "missed", "time")
+BATCHES = (
+    *("batch", "visit", "domain", "images", "scored", "correct", "missed", "time"),
+    *("estimated", "estimated_low", "estimated_high", "alarm", "fallback"),
+)
 
 
 class UnreadableError(ValueError):

@@ -14,7 +14,8 @@ from holdfast.bench.store import RunFolder
 from holdfast.bench.sweep import CHOSEN, Point
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.results.comparison import Comparison, compare
-from holdfast.results.group import NONE, Group, Number, repeated_over
+from holdfast.results.group import NONE, Group, Number, means_over, repeated_over
+from holdfast.results.health import health_note
 from holdfast.results.stored import IDLE, IDLE_NOTE, StoredRun
 from holdfast.results.table import Block, Cell, Column, Heading, Mark, Row, Table
 
@@ -66,13 +67,8 @@ def accuracy_table(
             printed = (theirs.numbers.get(metric, Number()) for metric in columns)
             texts = tuple(Cell(number.text()) for number in printed)
             rows.append(Row(f"{theirs.label}, published", texts, group.label, published=True))
-    caption = f"Accuracy by domain in %, {_means_over(groups)}"
+    caption = f"Accuracy by domain in %, {means_over(groups)}"
     return Table(caption, "method", tuple(columns.values()), tuple(rows))
-
-
-def _means_over(groups: Iterable[Group]) -> str:
-    several = [group for group in groups if len(group.runs) > 1]
-    return f"means ± standard deviation over {repeated_over(several)}" if several else "one seed"
 
 
 def means_of(groups: Iterable[Group]) -> dict[str, Column]:
@@ -166,6 +162,21 @@ METRICS = (
     Metric("forwards", Column("forwards", "a batch"), digits=2),
     Metric("backwards", Column("backwards", "a batch"), digits=2),
     Metric("step_rate", Column("steps %", "of the steps that it could have taken"), 100),
+    Metric(
+        "estimate_error",
+        Column("estimate off by", "mean over domains of |estimated − true accuracy|, in points"),
+        brief=True,
+        spread=True,
+    ),
+    Metric(
+        "unhealthy",
+        Column("unhealthy %", "batches after which adapting seemed to do harm, or had collapsed"),
+        100,
+        rare=True,
+    ),
+    Metric(
+        "fallback", Column("fallback %", "batches that the source model answered"), 100, rare=True
+    ),
     Metric("reliable", Column("reliable %", "images that the method relies on"), 100),
     Metric("missed", Column("missed", "batches that came while it was busy"), digits=0, rare=True),
     Metric("refused", Column("refused", "batches whose loss was not finite"), digits=0, rare=True),
@@ -185,7 +196,7 @@ def metrics_table(groups: Sequence[Group], *, brief: bool = False) -> Table:
     runs = Column("runs", repeats) if " " in repeats else Column(repeats)
     collapse = Column("collapse", "the first batch at which predictions fell into a few classes")
     return Table(
-        f"Metrics of each method, {_means_over(groups)}",
+        f"Metrics of each method, {means_over(groups)}",
         "method",
         (runs, *(one.column for one in shown), collapse),
         tuple(
@@ -250,7 +261,7 @@ def run_document(folders: Iterable[RunFolder]) -> list[Block]:
             Heading(_heading(comparison)),
             accuracy_table(comparison),
             metrics_table(comparison.groups, brief=True),
-            *filter(None, [idle_note(comparison.groups)]),
+            *filter(None, [idle_note(comparison.groups), health_note(comparison.groups)]),
         ]
     return blocks
 

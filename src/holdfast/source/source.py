@@ -18,10 +18,10 @@ from holdfast.engine.estimators import Calibration
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
 from holdfast.engine.options import check_range
-from holdfast.source.agreement import find_mistake
 from holdfast.source.budgets import Budgets, budgets_key, make_budgets
 from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
+from holdfast.source.known import Known
 from holdfast.source.loaders import DriftedBatch, Order, Replay, checked_batches, drifted_batches
 from holdfast.source.work import Work
 from holdfast.util import files
@@ -44,15 +44,9 @@ WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
 
 
 @dataclass(eq=False, repr=False)
-class Source:
-    """Prototypes are made at once; what only some methods need is made when one asks, then kept.
+class Source(Known):
+    """Prototypes are made at once; what only some methods need is made when one asks, then kept."""
 
-    `prototypes` are the class means of the raw features by true label, (classes, feature size),
-    and `counts` says how many images stand behind each.
-    """
-
-    model_hash: str
-    tensors: dict[str, Tensor]
     _: KW_ONLY
     head: str | None = None
     limit: int | None = None
@@ -115,47 +109,6 @@ class Source:
         source._warn_of_labels()
         return source
 
-    def __repr__(self) -> str:
-        parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
-        made = [name for name in parts if name not in ("counts", "loader", "predicted")]
-        size = ""
-        if "prototypes/source" in self.tensors:
-            classes, features = self.prototypes.shape
-            images = int(self.counts.sum())
-            size = f" of {images} images, {classes} classes, {features} features"
-        return f"<Source{size}: {listed(made) or 'nothing made yet'}>"
-
-    @property
-    def prototypes(self) -> Tensor:
-        return self.tensors["prototypes/source"]
-
-    @property
-    def counts(self) -> Tensor:
-        return self.tensors["counts/source"]
-
-    @property
-    def accuracy(self) -> float | None:
-        """The share of its images that the model takes for what their labels say, if known."""
-        found = self.tensors.get("predicted/source")
-        return None if found is None else float((found[0] == found[1]).double().mean())
-
-    def find_label_mistake(self) -> str | None:
-        """What seems wrong with its labels, and what to do."""
-        if "predicted/source" not in self.tensors:
-            return None
-        labels, predicted = self.tensors["predicted/source"].long()
-        return find_mistake(labels, predicted, len(self.counts))
-
-    def _warn_of_labels(self) -> None:
-        mistake = self.find_label_mistake()
-        if mistake is not None:
-            warnings.warn(f"The source's labels: {mistake}", stacklevel=3)
-
-    @property
-    def batch_size(self) -> int:
-        """How many images the loader's first batch had."""
-        return int(self.tensors["loader/batch_size"])
-
     def prototypes_by(
         self, network: Network, statistics: str, fresh: Callable[[], Network]
     ) -> Tensor:
@@ -216,21 +169,13 @@ class Source:
                 self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
         return Budgets.of(files.under(key, self.tensors), network)
 
-    def can_calibrate(self, answers: str) -> bool:
-        """Whether it holds what answers of this kind are worth, or can find out."""
-        return self.drifted is not None or f"health/{answers}/rows" in self.tensors
-
-    def health_names(self, answers: str) -> tuple[str, ...]:
-        """Of all of its tensors that estimates of health take."""
-        return f"health/{answers}/", budgets_key()
-
     def calibration_of(
         self, answers: str, network: Network, make: Callable[[Iterable[DriftedBatch]], Calibration]
     ) -> Calibration:
         """What answers of this kind are worth under drift, by labelled source images."""
         self._check_head(network)
         key = f"health/{answers}/"
-        if f"{key}rows" not in self.tensors:
+        if not self.is_calibrated(answers):
             with torch.inference_mode(False), torch.no_grad():
                 given = self._pass(self.drifted, "calibration of health", again=True)
                 made = make(drifted_batches(given, self.input_range, network))

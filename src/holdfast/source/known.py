@@ -1,0 +1,73 @@
+"""What the tensors of a source tell."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from holdfast.source.agreement import find_mistake
+from holdfast.source.budgets import budgets_key
+from holdfast.util.words import listed
+
+
+@dataclass(eq=False, repr=False)
+class Known:
+    """What is known of a model's source, by name.
+
+    `prototypes` are the class means of the raw features by true label, (classes, feature size),
+    and `counts` says how many images stand behind each.
+    """
+
+    model_hash: str
+    tensors: dict[str, Tensor]
+
+    def __repr__(self) -> str:
+        parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
+        made = [name for name in parts if name not in ("counts", "loader", "predicted")]
+        size = ""
+        if "prototypes/source" in self.tensors:
+            classes, features = self.prototypes.shape
+            images = int(self.counts.sum())
+            size = f" of {images} images, {classes} classes, {features} features"
+        return f"<Source{size}: {listed(made) or 'nothing made yet'}>"
+
+    @property
+    def prototypes(self) -> Tensor:
+        return self.tensors["prototypes/source"]
+
+    @property
+    def counts(self) -> Tensor:
+        return self.tensors["counts/source"]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of its images that the model takes for what their labels say, if known."""
+        found = self.tensors.get("predicted/source")
+        return None if found is None else float((found[0] == found[1]).double().mean())
+
+    def find_label_mistake(self) -> str | None:
+        """What seems wrong with its labels, and what to do."""
+        if "predicted/source" not in self.tensors:
+            return None
+        labels, predicted = self.tensors["predicted/source"].long()
+        return find_mistake(labels, predicted, len(self.counts))
+
+    def _warn_of_labels(self) -> None:
+        mistake = self.find_label_mistake()
+        if mistake is not None:
+            warnings.warn(f"The source's labels: {mistake}", stacklevel=3)
+
+    @property
+    def batch_size(self) -> int:
+        """How many images the loader's first batch had."""
+        return int(self.tensors["loader/batch_size"])
+
+    def is_calibrated(self, answers: str) -> bool:
+        """Whether it holds what answers of this kind are worth under drift."""
+        return f"health/{answers}/rows" in self.tensors
+
+    def health_names(self, answers: str) -> tuple[str, ...]:
+        """Of all of its tensors that estimates of health take."""
+        return f"health/{answers}/", budgets_key()
