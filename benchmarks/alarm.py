@@ -74,8 +74,9 @@ def main(setup: Setup) -> None:
     kind = f"labels in runs (Dirichlet {setup.skew:g})" if setup.skew else "drawn at random"
     print(
         f"{setup.method}, {setup.streams} streams of {setup.batches} batches of "
-        f"{setup.batch} clean images, {kind}, seed {setup.seed}: the alarm rang on "
-        f"{len(rang)} ({share:.1%}); stated: at most {setup.level:.1%}, with a binomial error of {error:.1%}."
+        f"{setup.batch} clean images, {kind}, seed {setup.seed}: the alarm rang "
+        f"on {len(rang)} ({share:.1%}); stated: at "
+        f"most {setup.level:.1%}, with a binomial error of {error:.1%}."
     )
 
 
