@@ -75,6 +75,36 @@ def settled_net(dtype):
     return net.eval().to(dtype)
 
 
+class StagedNet(nn.Module):
+    """Two stages of two convolutions each, as larger networks have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stage1 = self._stage(3, 6)
+        self.stage2 = self._stage(6, FEATURES)
+        self.fc = nn.Linear(FEATURES, CLASSES)
+
+    @staticmethod
+    def _stage(channels: int, out: int) -> nn.Sequential:
+        first, second = nn.Conv2d(channels, out, 3, padding=1), nn.Conv2d(out, out, 3, padding=1)
+        return nn.Sequential(first, nn.BatchNorm2d(out), nn.ReLU(), second, nn.BatchNorm2d(out))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fc(self.stage2(self.stage1(images).relu()).relu().mean((2, 3)))
+
+
+def staged_net(dtype=torch.float32, seed=0) -> StagedNet:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = StagedNet().double()
+        net.train()
+        for images in stream(("all", "some", "some"), torch.float64, seed=100):
+            net(images)
+        with torch.no_grad():  # sure enough that labels are told apart
+            net.fc.weight.mul_(20)
+    return net.eval().to(dtype)
+
+
 @torch.no_grad()
 def set_head(net: ToyNet) -> None:
     """Rows that tell the typical images apart: what each has that their mean has not. Logits are
