@@ -127,7 +127,17 @@ def test_masks_come_from_a_random_state_of_its_own():
     torch.rand(5)
     assert estimates(same) == found
     assert estimates(other) != found
-    assert estimates(one) != found  # it goes on, and does not begin again
+
+
+def test_masks_do_not_come_again():
+    estimator = DropoutDisagreement(Network(staged_net()), seed=3)
+    images = estimator.network.prepare(stream(("some",))[0])
+    logits = estimator.network(images)[1]
+    found = []
+    for _ in range(3):
+        estimator.seen.fill_(False)  # so that what came before tells nothing
+        found.append(estimator(images, logits))
+    assert len(set(found)) == 3
 
 
 def test_its_buffers_are_its_state():

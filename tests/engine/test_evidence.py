@@ -1,4 +1,4 @@
-"""The alarm: it rings on no more streams than it says, whenever one looks, and soon where it should."""
+"""The alarm rings on no more streams than it says, whenever one looks, and soon where it should."""
 
 import math
 from itertools import pairwise
@@ -126,7 +126,7 @@ def test_the_quick_count_is_that_of_the_alarm_itself():
     rang = []
     for row in observed.tolist():
         evidence = Evidence(LEVEL, TOLERANCE, FLOOR)
-        rang.append(any([evidence(x) for x in row]))
+        rang.append(bool(run(evidence, row)))
     assert rang == ever_rings(observed).tolist()
     assert 50 <= sum(rang) < 150
 
