@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from drifting import staged_home_net
 from plain import batch_norm
-from toys import CLASSES, staged_net, stream, toy_net
+from toys import CLASSES, stream, toy_net
 
 import holdfast
 from holdfast.engine.dropout import DropoutDisagreement, stages, usual_rate
@@ -75,7 +76,7 @@ def network_of(net, by_batch):
 @pytest.mark.parametrize("by_batch", [False, True], ids=["source", "batch"])
 @pytest.mark.parametrize("rate", [0.2, 0.4, 0.9])
 def test_it_is_the_plain_restatement(by_batch, rate):
-    net = staged_net(torch.float64)
+    net = staged_home_net().double()
     network = network_of(net, by_batch)
     estimator = DropoutDisagreement(network, rate, masks="fixed")
     plain = PlainAetta(net, rate, by_batch)
@@ -90,7 +91,7 @@ def test_it_is_the_plain_restatement(by_batch, rate):
 
 def test_a_model_that_predicts_one_class_is_as_bad_as_guessing():
     """It never disagrees with itself, but for a rare image."""
-    net = staged_net()
+    net = staged_home_net()
     with torch.no_grad():
         net.fc.weight.mul_(0.05)
         net.fc.bias.copy_(torch.tensor([0.0] * 6 + [4.0]))
@@ -107,7 +108,7 @@ def test_a_model_that_predicts_one_class_is_as_bad_as_guessing():
 def test_the_published_rates():
     published = {10: 0.4, 100: 0.3, 1000: 0.2, 2: 0.4, 11: 0.3, 101: 0.2}
     assert {classes: usual_rate(classes) for classes in published} == published
-    assert DropoutDisagreement(Network(staged_net())).rate == 0.4
+    assert DropoutDisagreement(Network(staged_home_net())).rate == 0.4
 
 
 def estimates(estimator, seed=1):
@@ -120,7 +121,9 @@ def estimates(estimator, seed=1):
 
 
 def test_masks_come_from_a_random_state_of_its_own():
-    one, same, other = (DropoutDisagreement(Network(staged_net()), seed=seed) for seed in (3, 3, 4))
+    one, same, other = (
+        DropoutDisagreement(Network(staged_home_net()), seed=seed) for seed in (3, 3, 4)
+    )
     before = torch.get_rng_state()
     found = estimates(one)
     assert torch.equal(torch.get_rng_state(), before)
@@ -130,7 +133,7 @@ def test_masks_come_from_a_random_state_of_its_own():
 
 
 def test_masks_do_not_come_again():
-    estimator = DropoutDisagreement(Network(staged_net()), seed=3)
+    estimator = DropoutDisagreement(Network(staged_home_net()), seed=3)
     images = estimator.network.prepare(stream(("some",))[0])
     logits = estimator.network(images)[1]
     found = []
@@ -141,15 +144,15 @@ def test_masks_do_not_come_again():
 
 
 def test_its_buffers_are_its_state():
-    estimator = DropoutDisagreement(Network(staged_net()), seed=3)
+    estimator = DropoutDisagreement(Network(staged_home_net()), seed=3)
     estimates(estimator)
-    again = DropoutDisagreement(Network(staged_net()), seed=99)
+    again = DropoutDisagreement(Network(staged_home_net()), seed=99)
     again.load_state_dict(estimator.state_dict())
     assert estimates(again, seed=2) == estimates(estimator, seed=2)
 
 
 def test_no_hook_stays_behind_and_no_gradient():
-    network = Network(staged_net())
+    network = Network(staged_home_net())
     hooks = [len(layer._forward_hooks) for layer in network.model.modules()]
     estimates(DropoutDisagreement(network))
     assert [len(layer._forward_hooks) for layer in network.model.modules()] == hooks
@@ -157,7 +160,7 @@ def test_no_hook_stays_behind_and_no_gradient():
 
 
 def test_dropout_goes_after_the_stages_also_of_a_net_that_is_wrapped():
-    net = staged_net()
+    net = staged_home_net()
     assert stages(net) == ["stage1", "stage2"]
     wrapped = holdfast.normalized(net, mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
     assert [name.split(".")[-1] for name in stages(wrapped)] == ["stage1", "stage2"]

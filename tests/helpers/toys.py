@@ -100,18 +100,19 @@ def staged_net(dtype=torch.float32, seed=0) -> StagedNet:
         net.train()
         for images in stream(("all", "some", "some"), torch.float64, seed=100):
             net(images)
-        with torch.no_grad():  # sure enough that labels are told apart
-            net.fc.weight.mul_(20)
+        set_head(net)
     return net.eval().to(dtype)
 
 
 @torch.no_grad()
-def set_head(net: ToyNet) -> None:
+def set_head(net: nn.Module) -> None:
     """Rows that tell the typical images apart: what each has that their mean has not. Logits are
     then far apart without being large, which is kind to float32."""
     seen = []
     hook = net.fc.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
-    net.dropout.eval()
+    for layer in net.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.eval()
     net(typical_images())
     hook.remove()
     mean = seen[0].mean(0)

@@ -32,8 +32,9 @@ HARMS = "adapting seems to do harm, since the source model alone would do better
 class Monitor(nn.Module):
     """Its buffers are its state. Without a calibration it knows nothing of accuracy and drift.
 
-    recent: averages of confidence and entropy; pool: sums of `COLUMNS` since the last estimate, and
-    the images in it; estimates: averages of accuracy, that of the source model, and drift.
+    recent: averages of confidence and entropy; pool: sums since the last estimate, of `COLUMNS` and
+    of what the estimator reads off a batch by itself, and the images in it; estimates: averages of
+    accuracy, that of the source model, and drift; fallen: whether predictions had collapsed.
     """
 
     recent: Tensor
@@ -43,6 +44,7 @@ class Monitor(nn.Module):
     estimated: Tensor
     batches: Tensor
     alarms: Tensor
+    fallen: Tensor
 
     def __init__(self, options: HealthOptions, every: int, network: Network, seed: int):
         super().__init__()
@@ -56,11 +58,12 @@ class Monitor(nn.Module):
         double = torch.float64
         self.register_buffer("recent", torch.zeros(2, dtype=double))
         self.register_buffer("weight", torch.zeros((), dtype=double))
-        self.register_buffer("pool", torch.zeros(len(COLUMNS) + 1, dtype=double))
+        self.register_buffer("pool", torch.zeros(len(COLUMNS) + 2, dtype=double))
         self.register_buffer("estimates", torch.zeros(3, dtype=double))
         self.register_buffer("estimated", torch.zeros((), dtype=torch.bool))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("alarms", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("fallen", torch.zeros((), dtype=torch.bool))
         # Each has half of the level, so that both together have it.
         self.harm = Evidence(options.level / 2, HARM, FLOOR)
         self.risk = Evidence(options.level / 2, RISK, FLOOR)
@@ -75,10 +78,13 @@ class Monitor(nn.Module):
         """Whether this batch is one that is measured."""
         return self.reference is not None and int(self.batches) % self.every == 0
 
-    def measure(self, images: Tensor, logits: Tensor) -> tuple[Measured, Tensor]:
-        """What is seen of these images, answered so, and the source model's answer."""
+    def measure(self, images: Tensor, logits: Tensor) -> tuple[Measured | None, Tensor]:
+        """What is seen of these images, answered so, and the source model's answer. Of answers that
+        are not finite nothing is."""
         assert self.reference is not None  # `due` has seen to it
         seen = self.reference(images)
+        if not all(bool(each.isfinite().all()) for each in (logits, seen.logits)):
+            return None, seen.logits
         if self.frozen_watch is not None and seen.logits.shape[1] == len(
             self.frozen_watch.frequency
         ):
@@ -100,21 +106,29 @@ class Monitor(nn.Module):
 
     def _pooled(self, measured: Measured, images: int) -> list[str]:
         self.as_good = None
-        self.pool += torch.cat([measured.values * images, torch.tensor([float(images)])])
+        read = torch.tensor([self._read(measured), 1], dtype=torch.float64)
+        self.pool += images * torch.cat([measured.values, read])
         if float(self.pool[-1]) < POOL:
             return []
         mean = self.pool[:-1] / self.pool[-1]
         self.pool.zero_()
-        return self._estimate(mean, measured)
+        return self._estimate(mean[:-1], float(mean[-1]))
 
-    def _estimate(self, mean: Tensor, measured: Measured) -> list[str]:
+    def _read(self, measured: Measured) -> float:
+        """Accuracy as it is read off a batch by itself, by the estimators that do."""
+        assert self.calibration is not None  # something was measured
+        if self.options.estimator == "atc":
+            return self.calibration.by_threshold(measured.entropies)
+        return measured.by_dropout
+
+    def _estimate(self, mean: Tensor, read: float) -> list[str]:
         assert self.calibration is not None  # something was measured
         found, drift = self.calibration.estimate(mean), float(mean[COLUMNS.index("drift")])
         accuracy = {
             "agreement": found.accuracy,
             "doc": self.calibration.by_confidence(mean),
-            "atc": self.calibration.by_threshold(measured.entropies),
-            "aetta": measured.by_dropout,
+            "atc": read,
+            "aetta": read,
         }[self.options.estimator]
         fresh = torch.tensor([accuracy, found.frozen, drift], dtype=torch.float64)
         self.estimates.copy_(fresh if not self.estimated else 0.5 * (self.estimates + fresh))
@@ -144,6 +158,14 @@ class Monitor(nn.Module):
         if self.reference is None or frozen is None or not int(frozen.images):
             return True
         return watch.spread() < 0.5 * frozen.spread()
+
+    def collapses(self, watch: Watch) -> bool:
+        """Whether they have just begun to."""
+        now = self.collapsed(watch)
+        news = now and not bool(self.fallen)
+        self.fallen.fill_(now)
+        self.alarms += news
+        return news
 
     def state(self, watch: Watch | None, learns: bool) -> State:
         if self.collapsed(watch):
