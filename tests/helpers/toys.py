@@ -75,13 +75,44 @@ def settled_net(dtype):
     return net.eval().to(dtype)
 
 
+class StagedNet(nn.Module):
+    """Two stages of two convolutions each, as larger networks have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stage1 = self._stage(3, 6)
+        self.stage2 = self._stage(6, FEATURES)
+        self.fc = nn.Linear(FEATURES, CLASSES)
+
+    @staticmethod
+    def _stage(channels: int, out: int) -> nn.Sequential:
+        first, second = nn.Conv2d(channels, out, 3, padding=1), nn.Conv2d(out, out, 3, padding=1)
+        return nn.Sequential(first, nn.BatchNorm2d(out), nn.ReLU(), second, nn.BatchNorm2d(out))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fc(self.stage2(self.stage1(images).relu()).relu().mean((2, 3)))
+
+
+def staged_net(dtype=torch.float32, seed=0) -> StagedNet:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = StagedNet().double()
+        net.train()
+        for images in stream(("all", "some", "some"), torch.float64, seed=100):
+            net(images)
+        set_head(net)
+    return net.eval().to(dtype)
+
+
 @torch.no_grad()
-def set_head(net: ToyNet) -> None:
+def set_head(net: nn.Module) -> None:
     """Rows that tell the typical images apart: what each has that their mean has not. Logits are
     then far apart without being large, which is kind to float32."""
     seen = []
     hook = net.fc.register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
-    net.dropout.eval()
+    for layer in net.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.eval()
     net(typical_images())
     hook.remove()
     mean = seen[0].mean(0)

@@ -39,6 +39,10 @@ NOT_CALIBRATED = (
     "calibrated for that: Source.from_loader(model, loader, "
     "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
 )
+OVERFLOW = (
+    "logits of the source model, or of the state that is tried beside it, turned NaN or Inf. "
+    "Nothing was changed."
+)
 
 
 class Watched(NamedTuple):
@@ -212,6 +216,8 @@ class Adapter(NotExportable):
         state, monitor = self._state, self._state.monitor
         tried = self._runner.predict(images, newest)
         measured, logits = monitor.measure(images[-newest:], tried)
+        if measured is None:
+            return logits, Last(batch=int(state.batches), refused=OVERFLOW, fallback=True)
         monitor(tried, measured)
         if monitor.as_good is not None and state.fallback(monitor.as_good):
             monitor.harm.start()

@@ -96,7 +96,10 @@ class DropoutDisagreement(nn.Module):
         mean = torch.stack([view.double().softmax(1) for view in views]).mean((0, 1))
         error = float(differ.double().mean())
         certainty = float(-(mean * (mean + 1e-6).log()).sum()) / math.log(self.classes)
-        raised = min(max(error / max(certainty, 1e-12) ** 3, 0.0), 1 - 1 / self.classes)
+        most = 1 - 1 / self.classes
+        raised = min(max(error / max(certainty, 1e-12) ** 3, 0.0), most)
+        if not math.isfinite(certainty):  # views that overflow agree on nothing
+            error = raised = most
         first = not bool(self.seen)
         before = error if first else float(self.error)
         self.error.fill_(SMOOTHING * before + (1 - SMOOTHING) * raised)

@@ -34,7 +34,7 @@ class Monitor(nn.Module):
 
     recent: averages of confidence and entropy. estimates: averages of accuracy, that of the source
     model, drift, and gain over the source model; pool: their sums since they were last taken in,
-    and the images in it.
+    and the images in it. fallen: whether predictions had collapsed.
     """
 
     recent: Tensor
@@ -44,6 +44,7 @@ class Monitor(nn.Module):
     estimated: Tensor
     batches: Tensor
     alarms: Tensor
+    fallen: Tensor
 
     def __init__(self, options: HealthOptions, every: int, network: Network, seed: int):
         super().__init__()
@@ -62,6 +63,7 @@ class Monitor(nn.Module):
         self.register_buffer("estimated", torch.zeros((), dtype=torch.bool))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("alarms", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("fallen", torch.zeros((), dtype=torch.bool))
         # Each has half of the level, so that both together have it.
         self.harm = Evidence(options.level / 2, HARM, FLOOR)
         self.risk = Evidence(options.level / 2, RISK, FLOOR)
@@ -76,10 +78,13 @@ class Monitor(nn.Module):
         """Whether this batch is one that is measured."""
         return self.reference is not None and int(self.batches) % self.every == 0
 
-    def measure(self, images: Tensor, logits: Tensor) -> tuple[Measured, Tensor]:
-        """What is seen of these images, answered so, and the source model's answer."""
+    def measure(self, images: Tensor, logits: Tensor) -> tuple[Measured | None, Tensor]:
+        """What is seen of these images, answered so, and the source model's answer. Of answers that
+        are not finite nothing is."""
         assert self.reference is not None  # `due` has seen to it
         seen = self.reference(images)
+        if not all(bool(each.isfinite().all()) for each in (logits, seen.logits)):
+            return None, seen.logits
         if self.frozen_watch is not None and seen.logits.shape[1] == len(
             self.frozen_watch.frequency
         ):
@@ -138,6 +143,14 @@ class Monitor(nn.Module):
         if self.reference is None or frozen is None or not int(frozen.images):
             return True
         return watch.spread() < 0.5 * frozen.spread()
+
+    def collapses(self, watch: Watch) -> bool:
+        """Whether they have just begun to."""
+        now = self.collapsed(watch)
+        news = now and not bool(self.fallen)
+        self.fallen.fill_(now)
+        self.alarms += news
+        return news
 
     def state(self, watch: Watch | None, learns: bool) -> State:
         if self.collapsed(watch):

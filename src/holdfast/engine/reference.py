@@ -44,6 +44,7 @@ class Reference:
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Seen:
         watcher, step = self._watcher, Step(self.network, images)
+        watcher.found.clear()  # what an error may have left
         watcher.begin(len(images))
         logits, features = step.logits, image_moments(step.features)
         found = {place: parts[0] for place, parts in watcher.found.items()}

@@ -140,7 +140,9 @@ class State:
         # A layer taken for the head that is not has another number of classes.
         if watch is None or not adapts or logits.shape[1] != len(watch.frequency):
             return False
-        return watch(logits.argmax(1)) and self.monitor.collapsed(watch)
+        watch(logits.argmax(1))
+        # Not when the watch says so, but when the source model's answers do not explain it.
+        return self.monitor.collapses(watch)
 
     def remember(self) -> None:
         """Now and then, while all is well: what is put back when it no longer is."""
@@ -219,9 +221,11 @@ class State:
             network.forwards = 0
             if network.statistics is not None:
                 network.statistics.snapshot()
-        # Whether more than statistics changes before a batch has proved good.
+        # Whether more than statistics changes before a batch has proved good, or before the source
+        # model has seen it, which may fail too.
         at_once = learn is not None and learn.at_once
         at_once = at_once or self.route is not None or self.slots.episode_steps > 0
+        at_once = at_once or self.monitor.due or bool(self.fallback.active)
         draws, tensors, extra = self.draws.state, dict[str, Tensor](), dict[str, Tensor]()
         if at_once:
             tensors, extra = self.snapshot(), self.extra_state()

@@ -1,0 +1,244 @@
+"""Estimates of accuracy against their definitions, and what they are calibrated on."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toys import source_batches, stream, toy_net
+
+import holdfast
+from holdfast.engine.calibrate import rearranged
+from holdfast.engine.estimators import COLUMNS, Calibration, Measured
+from holdfast.engine.reference import Kind, Seen
+
+CONFIDENCE, FROZEN_CONFIDENCE, DISAGREEMENT, DRIFT = range(len(COLUMNS))
+
+
+def made(seed=0, kinds=4, batches=9, images=300):
+    """Batches whose accuracies follow from what is measured of them, but for some noise."""
+    rng = np.random.default_rng(seed)
+    columns = rng.random((kinds * batches, len(COLUMNS)))
+    noise = 0.03 * rng.standard_normal((2, len(columns)))
+    frozen = np.clip(0.9 * columns[:, FROZEN_CONFIDENCE] - 0.3 * columns[:, DRIFT] + noise[0], 0, 1)
+    own = np.clip(frozen + columns[:, DISAGREEMENT] * (columns[:, DRIFT] - 0.4) + noise[1], 0, 1)
+    entropies = rng.random(images)
+    right = rng.random(images) < 1 - 0.8 * entropies
+    return Calibration(
+        torch.from_numpy(np.column_stack([own, frozen, columns])),
+        torch.arange(kinds).repeat_interleave(batches),
+        torch.from_numpy(np.stack([1 - entropies, entropies, right.astype(float), 0 * entropies])),
+    )
+
+
+def measured_as(*kinds, shares=(1.0,)):
+    """A batch of these kinds of image, by `COLUMNS`."""
+    rows = torch.tensor(kinds, dtype=torch.float64)
+    none = torch.zeros(0, dtype=torch.float64)
+    return Measured(rows, torch.tensor(shares, dtype=torch.float64), none, none)
+
+
+def plain_fit(inputs, target):
+    """Ridge regression: least squares with a row more for each coefficient, which asks it for 0."""
+    size = inputs.shape[1]
+    inputs = np.vstack([inputs, math.sqrt(0.05) * np.eye(size)])
+    return np.linalg.lstsq(inputs, np.concatenate([target, np.zeros(size)]), rcond=None)[0]
+
+
+def inputs_of(c):
+    """Of the source model's accuracy, and of the gain over it."""
+    one, d = np.ones(len(c)), c[:, DISAGREEMENT]
+    frozen = [one, c[:, FROZEN_CONFIDENCE], c[:, DRIFT], d, d * c[:, DRIFT]]
+    gain = [d, d * c[:, DRIFT], d * c[:, CONFIDENCE], d * c[:, FROZEN_CONFIDENCE]]
+    return np.stack(frozen, 1), np.stack(gain, 1)
+
+
+def plain_estimates(rows, columns):
+    """Of these columns by these rows: accuracy of the source model, and the gain over it."""
+    of_rows, of_columns = inputs_of(rows[:, 2:]), inputs_of(columns)
+    frozen = of_columns[0] @ plain_fit(of_rows[0], rows[:, 1])
+    return np.clip(frozen, 0, 1), of_columns[1] @ plain_fit(of_rows[1], rows[:, 0] - rows[:, 1])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_agreement_is_ridge_regression(seed, measured):
+    calibration = made(seed)
+    frozen, gain = (
+        each[0] for each in plain_estimates(calibration.rows.numpy(), np.array([measured]))
+    )
+    found = calibration.estimate(measured_as(measured))
+    assert found.frozen == pytest.approx(frozen, abs=1e-9)
+    assert found.gain == pytest.approx(gain, abs=1e-9)
+    assert found.accuracy == pytest.approx(min(max(frozen + gain, 0), 1), abs=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000), st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_where_nothing_disagrees_neither_model_is_the_better_one(seed, measured):
+    measured[DISAGREEMENT] = 0.0
+    found = made(seed).estimate(measured_as(measured))
+    assert found.gain == 0 and found.accuracy == found.frozen
+
+
+def test_it_finds_what_the_accuracies_follow_from():
+    calibration, fresh = made(0, batches=40), made(1)
+    for row in fresh.rows:
+        found = calibration.estimate(measured_as(row[2:].tolist()))
+        assert found.accuracy == pytest.approx(float(row[0]), abs=0.15)
+        assert found.frozen == pytest.approx(float(row[1]), abs=0.15)
+
+
+def test_difference_of_confidences_is_a_line():
+    calibration = made()
+    rows = calibration.rows.numpy()
+    line = plain_fit(np.column_stack([np.ones(len(rows)), rows[:, 2]]), rows[:, 0])
+    for confidence in (0.0, 0.3, 0.9):
+        expected = min(max(line[0] + line[1] * confidence, 0), 1)
+        images = torch.tensor([confidence - 0.1, confidence + 0.1], dtype=torch.float64)
+        assert calibration.by_confidence(images) == pytest.approx(expected, abs=1e-9)
+
+
+def test_two_kinds_of_image_are_judged_each_by_itself():
+    """One on which models agree, one on which they do not: the gain is that of the second alone."""
+    calibration, agreed, apart = made(), [0.9, 0.9, 0.0, 0.0], [0.4, 0.8, 0.9, 0.1]
+    each = [calibration.estimate(measured_as(kind)) for kind in (agreed, apart)]
+    both = calibration.estimate(measured_as(agreed, apart, shares=(0.75, 0.25)))
+    assert each[0].gain == 0 and each[1].gain != 0
+    assert both.gain == pytest.approx(0.25 * each[1].gain)
+    assert both.accuracy == pytest.approx(0.75 * each[0].accuracy + 0.25 * each[1].accuracy)
+
+
+def test_home_is_what_clean_images_are_like():
+    calibration = made()
+    clean = calibration.groups == 0
+    found = [
+        calibration.estimate(measured_as(row.tolist())).frozen
+        + calibration.estimate(measured_as(row.tolist())).gain
+        for row in calibration.rows[clean, 2:]
+    ]
+    accuracy, confidence, entropy = calibration.home.tolist()
+    assert accuracy == pytest.approx(np.clip(found, 0, 1).mean(), abs=0.02)
+    assert confidence == pytest.approx(float(calibration.images[0].mean()))
+    assert entropy == pytest.approx(float(calibration.images[1].mean()))
+
+
+def test_average_thresholded_confidence():
+    """The threshold is where as many of the calibration's images lie below as are right; the share
+    below it of other images is their accuracy."""
+    calibration = made()
+    _, entropies, right, _ = calibration.images.numpy()
+    own = calibration.by_threshold(calibration.images[1])
+    assert own == pytest.approx(right.mean(), abs=1 / len(right))
+    ranked = np.sort(entropies)
+    below = round(right.mean() * (len(right) - 1))
+    others = torch.rand(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = (others.numpy() < ranked[below]).mean()
+    assert calibration.by_threshold(others) == pytest.approx(expected, abs=0.01)
+
+
+def test_the_interval_is_what_other_kinds_of_drift_tell():
+    calibration = made(kinds=3)
+    rows, groups, errors = calibration.rows.numpy(), calibration.groups.numpy(), []
+    for kind in (0, 1, 2):
+        frozen, gain = inputs_of(rows[groups == kind, 2:])
+        others = rows[groups != kind]
+        weights = [
+            plain_fit(each, target)
+            for each, target in zip(
+                inputs_of(others[:, 2:]), (others[:, 1], others[:, 0] - others[:, 1]), strict=True
+            )
+        ]
+        estimate = np.clip(frozen @ weights[0] + gain @ weights[1], 0, 1)
+        errors.extend(estimate - rows[groups == kind, 0])
+    expected = 1.645 * math.sqrt(np.mean(np.square(errors)))
+    assert calibration.half_width == pytest.approx(expected, abs=1e-9)
+
+
+def test_about_nine_of_ten_fresh_batches_lie_in_the_interval():
+    calibration, fresh = made(0, batches=40), made(1, batches=200)
+    found = [
+        calibration.estimate(measured_as(row[2:].tolist())).accuracy - float(row[0])
+        for row in fresh.rows
+    ]
+    assert 0.8 < np.mean(np.abs(found) < calibration.half_width) < 0.98
+
+
+def test_what_is_measured_of_a_batch():
+    logits = torch.tensor([[2.0, 0, 0], [0, 1, 0], [0, 0, 0]])
+    frozen = torch.tensor([[1.0, 0, 0], [3, 1, 0], [0, 0, 1]])
+    kinds = Kind(torch.tensor([0, 2]), 0.25), Kind(torch.tensor([1]), 0.75)
+    found = Measured.of(logits, Seen(frozen, kinds))
+    own, other = (
+        np.exp(each) / np.exp(each).sum(1, keepdims=True)
+        for each in (logits.double().numpy(), frozen.double().numpy())
+    )
+    entropies = -(own * np.log(own)).sum(1)
+    first = [own.max(1)[[0, 2]].mean(), other.max(1)[[0, 2]].mean(), 1 / 2, 0.25]
+    second = [own.max(1)[1], other.max(1)[1], 1.0, 0.75]
+    assert found.kinds.flatten().tolist() == pytest.approx(first + second)
+    assert found.shares.tolist() == pytest.approx([2 / 3, 1 / 3])
+    assert found.drift == pytest.approx(0.25 * 2 / 3 + 0.75 / 3)
+    assert found.confidences.tolist() == pytest.approx(own.max(1).tolist())
+    assert found.entropies.tolist() == pytest.approx(entropies.tolist())
+
+
+# What it is calibrated on.
+
+
+def batch(count, start=0):
+    """Images that hold their own number, with labels that come round."""
+    numbers = torch.arange(start, start + count)
+    return numbers[:, None].float(), numbers % 3
+
+
+def test_batches_come_as_they_are_by_label_and_mixed():
+    given = [(*batch(4), "clean"), (*batch(4, 4), "clean"), (*batch(6, 10), "fog-1")]
+    found = [(x.flatten().int().tolist(), y.tolist(), kind) for x, y, kind in rearranged(given)]
+    by_label = sorted(range(8), key=lambda number: (number % 3, number))
+    images = [
+        ([0, 1, 2, 3], "clean"),
+        ([4, 5, 6, 7], "clean"),
+        (by_label[:4], "clean"),
+        (by_label[4:], "clean"),
+        ([10, 11, 12, 13, 14, 15], "fog-1"),
+        ([0, 1, 12, 13, 14, 15], "fog-1"),
+    ]
+    assert found == [(numbers, [n % 3 for n in numbers], kind) for numbers, kind in images]
+
+
+def adapter_on(drifted):
+    net = toy_net()
+    source = holdfast.Source.from_loader(net, source_batches(), drifted=drifted)
+    return holdfast.adapt(net, "tent", source=source)
+
+
+def labelled(kind, count=2, seed=3):
+    return [(x, torch.arange(len(x)) % 7, kind) for x in stream(("all",) * count, seed=seed)]
+
+
+@pytest.mark.parametrize(
+    ("drifted", "says"),
+    [
+        ([], "no clean batch, or nothing but clean ones.*holdout.drifted"),
+        (labelled("clean"), "nothing but clean ones.*some are of the kind 'clean'"),
+        (labelled("fog-1") + labelled("snow-1"), "gave no clean batch"),
+        ([one[:2] for one in labelled("clean")], r"batch 0 of drifted=….*\(images, labels, kind"),
+        ([(x, y + 1, kind) for x, y, kind in labelled("clean")], "a label 7.* 7 classes"),
+        ([(x * 255, y, kind) for x, y, kind in labelled("clean")], "batch 0 .*divide by 255"),
+        (iter(labelled("clean")), "one-shot iterator"),
+    ],
+)
+def test_what_cannot_calibrate_is_an_error_that_says_so(drifted, says):
+    with pytest.raises(ValueError, match=says):
+        adapter_on(drifted)
+
+
+def test_severities_of_one_drift_are_one_kind():
+    batches = labelled("clean") + labelled("fog-1", seed=4) + labelled("fog-5", seed=5)
+    source = adapter_on(batches).source
+    assert sorted(set(source.tensors["health/ByBatch-Student/groups"].tolist())) == [0, 1]
+    other = adapter_on([*batches, *labelled("speckle_noise-3", seed=6)]).source
+    assert sorted(set(other.tensors["health/ByBatch-Student/groups"].tolist())) == [0, 1, 2]
