@@ -98,6 +98,16 @@ def test_a_memory_that_no_stream_could_have_brought(tmp_path, name, change):
         holdfast.load(path, net)
 
 
+@pytest.mark.parametrize("name", ["batches", "optimizer/norm1.weight.step"])
+def test_a_count_below_zero(tmp_path, name):
+    net, path = toy_net(), tmp_path / "state"
+    holdfast.adapt(net, "tent(optimizer=adam)").save(path)
+    header, tensors = files.read(path, KIND)
+    files.write(path, KIND, header, {**tensors, name: tensors[name] - 2**30})
+    with pytest.raises(ValueError, match=rf"{name}.*counts below 0.*adapt\(\) anew"):
+        holdfast.load(path, net)
+
+
 def test_a_file_without_kind_or_format(tmp_path):
     net = toy_net()
     for header in ({"format": 1}, {"kind": "x"}):
