@@ -23,7 +23,7 @@ ADMITTED = (
 EXPECTS = r"expected|expects|takes|must|needs?|at least|at most|reads format|is .* not|written like"
 ADVISES = (
     r"pass|use|give|choose|write|make|load|leave|divide|keep|put|take|reset|raise|lower|adapt|"
-    r"feed|delete|name (?:one|the)|its settings|methods:|streams:|names are"
+    r"feed|delete|name (?:one|the)|its settings|methods:|streams:|presets:|names are"
 )
 HELPFUL = re.compile(rf"\b({EXPECTS}|{ADVISES})(?!\w)", re.I)
 LONGEST = 1_500

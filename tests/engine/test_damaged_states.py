@@ -72,6 +72,42 @@ def test_a_header_that_is_not_what_it_should_be(load_with, change, message):
         load_with(change_header=change)
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("labels", lambda t: t + 100),
+        ("labels", lambda t: t + 0.5),
+        ("labels", lambda t: t[1:]),
+        ("entropies", lambda t: -t - 1),
+        ("entropies", lambda t: t * torch.nan),
+        ("born", lambda t: t + 2**62),
+        ("clock", lambda t: t * 0),
+        ("images", lambda t: t.long()),
+        ("images", lambda t: t[0, 0]),
+    ],
+)
+def test_a_memory_that_no_stream_could_have_brought(tmp_path, name, change):
+    net, path = toy_net(), tmp_path / "state"
+    adapter = holdfast.adapt(net, "rotta(capacity=12,every=20)")
+    adapter(stream(("all",))[0])
+    adapter.save(path)
+    header, tensors = files.read(path, KIND)
+    changed = change(tensors[f"memory/{name}"]).clone()
+    files.write(path, KIND, header, {**tensors, f"memory/{name}": changed})
+    with pytest.raises(ValueError, match=r"does not hold the state of rotta.*adapt\(\) anew"):
+        holdfast.load(path, net)
+
+
+@pytest.mark.parametrize("name", ["batches", "optimizer/norm1.weight.step"])
+def test_a_count_below_zero(tmp_path, name):
+    net, path = toy_net(), tmp_path / "state"
+    holdfast.adapt(net, "tent(optimizer=adam)").save(path)
+    header, tensors = files.read(path, KIND)
+    files.write(path, KIND, header, {**tensors, name: tensors[name] - 2**30})
+    with pytest.raises(ValueError, match=rf"{name}.*counts below 0.*adapt\(\) anew"):
+        holdfast.load(path, net)
+
+
 def test_a_file_without_kind_or_format(tmp_path):
     net = toy_net()
     for header in ({"format": 1}, {"kind": "x"}):

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.bench.manifest import Manifest, SettingValue
-from holdfast.results.stored import hardly_acts, steps_taken, with_steps
+from holdfast.results.stored import hardly_acts, read_run, steps_taken, with_steps
 
 LEARNS = {"eata": {"lr": SettingValue(0.1)}, "debias": {"alpha": SettingValue(0.9)}}
 NEVER = {"bn": {}}
@@ -58,3 +58,10 @@ def test_in_words():
     runs = [{"steps": 1, "steps_due": 128}, {"steps": 0, "steps_due": 1128}]
     assert steps_taken(runs) == "1 step of 1,256"
     assert steps_taken(runs[1:]) == "0 steps of 1,128"
+
+
+@pytest.mark.parametrize("options", [{"limit": "many"}, {"preset": {}}, {"method": 5}])
+def test_options_of_other_types_are_no_run(options):
+    manifest = Manifest(classes=3, run={"method": "bn", **options})
+    with pytest.raises(ValueError, match=r"run it again|limit takes"):
+        read_run(manifest)

@@ -39,6 +39,8 @@ def load_with(tmp_path):
         ("counts/source", lambda t: -t),
         ("predicted/source", lambda t: t + 100),
         ("gaussians/all/mean", lambda t: t[None]),
+        ("loader/batch_size", lambda t: t * 0),
+        ("counts/source", lambda t: t.to(torch.complex64)),
         ("gaussians/diagonal/count", lambda t: t.float()),
     ],
 )
@@ -71,6 +73,10 @@ def test_a_warm_up_of_another_model(load_with):
         ([(images_of(source_batches())[0], torch.zeros(14) > 1)], "expected 14 whole numbers"),
         (
             [(images_of(source_batches())[0], torch.zeros(14, device="meta").long())],
+            "expected 14 whole numbers",
+        ),
+        (
+            [(images_of(source_batches())[0], torch.zeros(14).long().to_sparse())],
             "expected 14 whole numbers",
         ),
     ],

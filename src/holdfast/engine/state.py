@@ -23,6 +23,9 @@ LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/", "refine/"
 # Names that older files may not hold: what only observes, and begins anew.
 SINCE_0_1 = re.compile(r"activity/(taken|due|told)|statistics/\d+/weight|health/.*|fallback/.*")
 
+# Numbers of batches, and of steps that Adam has taken.
+COUNTS = re.compile(r"batches|optimizer/.*\.step")
+
 
 def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Of a state, what was learnt."""
@@ -204,6 +207,9 @@ class State:
                 expected |= {f"{kept}/{n}": t for n, t in learnt(tensors).items()}
         files.check_alike(saved, expected)
         files.check_numbers(saved)
+        for name in names:
+            if COUNTS.fullmatch(name) and saved[name] < 0:
+                raise ValueError(f"{name!r} counts below 0; expected 0 or more")
         self.write({name: saved[name] for name in names})
         for network in self.slots.networks:
             if network.statistics is not None:

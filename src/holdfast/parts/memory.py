@@ -127,8 +127,27 @@ class MemoryStep(PlainStep):
         if saved:
             columns = (saved[name].tolist() for name in ("labels", "entropies", "born"))
             images = saved["images"].to(self.teacher.network.device)
-            self.memory.items = [Item(*row) for row in zip(images, *columns, strict=True)]
-            self.memory.clock = int(saved["clock"])
+            items = [Item(*row) for row in zip(images, *columns, strict=True)]
+            clock = int(saved["clock"])
+            self._check(items, clock)
+            self.memory.items, self.memory.clock = items, clock
+
+    def _check(self, items: list[Item], clock: int) -> None:
+        """A file may hold what no stream could have brought."""
+        classes, capacity = self.memory.classes, self.memory.capacity
+        possible = all(
+            item.image.is_floating_point()
+            and isinstance(item.label, int)
+            and 0 <= item.label < classes
+            and 0 <= item.entropy < math.inf
+            and 0 <= item.born < clock
+            for item in items
+        )
+        if not possible or len(items) > capacity:
+            raise ValueError(
+                f"a memory that could not be; expected at most {capacity} images, labels from 0 to "
+                f"{classes - 1}, entropies from 0 on, and none that is yet to come"
+            )
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         self._check_size(step.images)

@@ -271,7 +271,13 @@ def read_run(manifest: Manifest) -> Run:
     run = object.__new__(Run)
     find = partial(find_loaded, hashes=manifest.hashes)
     vars(run)["methods"] = parse(method, find)
-    Run.__init__(run, method, tags=manifest.tags, **nested(options))
+    try:
+        Run.__init__(run, method, tags=manifest.tags, **nested(options))
+    except (AttributeError, TypeError) as error:  # an option is of another type than it can be
+        raise ValueError(
+            f"The manifest's options are none of a run ({first_line(error)}): use the holdfast "
+            "that wrote it, or run it again."
+        ) from None
     return run
 
 

@@ -41,6 +41,8 @@ def check_contents(tensors: Mapping[str, Tensor], *, whole: bool = True) -> None
                 f"{name!r} is {tensor.dtype} of shape {tuple(tensor.shape)}; expected what fits "
                 "the source's classes and features"
             )
+        if name == "loader/batch_size" and not tensor:
+            raise ValueError(f"{name!r} is 0; expected at least 1")
         together = next((each for each in TOGETHER if name in each), ())
         if lone := [other for other in together if other not in tensors]:
             raise ValueError(f"it has {name!r}; expected {lone[0]!r} too")

@@ -29,12 +29,14 @@ def gather_prototypes(network: Network, batches: Batches, statistics: str) -> di
     first, order, predicted = 0, Order(), list[Tensor]()
     for images, labels in batches:
         first = first or len(images)
+        lone = len(images) == 1 and network.by_batch  # one image has no batch statistics
+        step = Step(network, images)
+        # A head that is none is told first, since it has other classes than the labels.
+        features = sums.new_zeros(0) if lone else step.features.to(sums)
         labels = check_labels(labels, len(images), classes)
         order.update(images, labels)
-        if len(images) == 1 and network.by_batch:
-            continue  # one image has no batch statistics
-        step = Step(network, images)
-        features = step.features.to(sums)
+        if lone:
+            continue
         sums.index_add_(0, labels, features)
         counts += torch.bincount(labels, minlength=classes)
         predicted.append(torch.stack([labels, step.labels.cpu()]).int())

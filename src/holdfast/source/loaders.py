@@ -40,7 +40,7 @@ def checked_batches(
                 raise ValueError(f"{what}, batch {index} of the loader: {error}") from None
             room = len(images) if limit is None else limit - seen
             images = images[:room]
-            labels = labels[:room] if isinstance(labels, Tensor) else labels
+            labels = labels[:room] if _are_labels(labels) and labels.ndim else labels
             yield network.prepare(images), labels
             seen += len(images)
             advance(len(images))
@@ -83,7 +83,7 @@ def _images_in(loader: Iterable[Any]) -> int | None:
     dataset = getattr(loader, "dataset", None)
     try:
         return len(dataset) if dataset is not None else None
-    except (TypeError, ValueError):  # it has none, or none that can be
+    except (OverflowError, TypeError, ValueError):  # it has none, or none that can be
         return None
 
 
