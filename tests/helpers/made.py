@@ -32,10 +32,11 @@ def rows_of(
     over=0.0,
     every=1,
     due=True,
+    told=lambda number: {},
 ):
     """`accuracy`: by domain, in %. `favourite`: how often a wrong guess is class 0. `over`: how
     much surer than right. `slow`: by domain, times as long as others. `every`: it takes a step in
-    one batch of so many, if it takes any (`due`)."""
+    one batch of so many, if it takes any (`due`). `told`: what else is known of a batch."""
     draws, number = np.random.default_rng(seed), 0
     for domain, percent in accuracy.items():
         # So many right of a whole domain, exactly.
@@ -63,6 +64,7 @@ def rows_of(
                 backwards=1,
                 time=time * (slow or {}).get(domain, 1) * (1 + 0.1 * float(draws.random())),
                 memory=300.0,
+                **told(number),
             )
             number += 1
 

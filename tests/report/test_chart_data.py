@@ -134,6 +134,37 @@ def test_an_alarm_stands_where_it_rang(tmp_path):
     assert alarm["batch"] == 24
 
 
+def told(number):
+    """Nothing before batch 2; the alarm rings from batch 5, and 5 to 7 are answered otherwise."""
+    if number < 2:
+        return {}
+    estimated = {"estimated": 0.5, "estimated_low": 0.4, "estimated_high": 0.7}
+    return {**estimated, "alarm": number >= 5, "fallback": number in (5, 6, 7)}
+
+
+def test_estimates_stand_beside_the_accuracy_of_the_same_batches(tmp_path):
+    folder = make_run(tmp_path, "tent", rows={"told": told})
+    make_run(tmp_path, "bn")
+    table = chart_data.estimates(comparison_of(tmp_path))
+    rows = folder.rows.filter(pl.col("estimated").is_not_null())
+    assert set(table["method"]) == {"tent"}
+    assert table["accuracy"].to_list() == pytest.approx(
+        (100 * rows["correct"] / rows["scored"]).to_list()
+    )
+    assert table.select("estimated", "low", "high").unique().row(0) == pytest.approx((50, 40, 70))
+    assert table["seen"][0] == 2 * 20 + 10
+
+
+def test_where_the_source_model_answered_is_a_stretch(tmp_path):
+    make_run(tmp_path, "tent", rows={"told": told})
+    make_run(tmp_path, "bn")
+    (stretch,) = chart_data.fallbacks(comparison_of(tmp_path)).to_dicts()
+    assert (stretch["method"], stretch["batches"]) == ("tent", 3)
+    assert (stretch["start"], stretch["end"]) == (5 * 20, 8 * 20)
+    (alarm,) = chart_data.alarms(comparison_of(tmp_path), "alarm").to_dicts()
+    assert (alarm["batch"], alarm["seen"]) == (5, 6 * 20)
+
+
 def test_json_holds_six_digits_and_no_nan():
     table = pl.DataFrame({"method": ["b", "a"], "x": [1 / 3, math.nan], "n": [1, 2]})
     assert chart_data.columns(table, {"a": 0, "b": 1}) == {

@@ -26,6 +26,31 @@ def test_every_figure_of_the_paper_is_there(html):
         assert "indexof(shown" in json.dumps(one["spec"])
 
 
+def test_estimates_are_drawn_where_there_are_some(tmp_path):
+    def told(number):
+        estimated = {"estimated": 0.5, "estimated_low": 0.4, "estimated_high": 0.7}
+        return {**estimated, "alarm": number > 3, "fallback": number > 5}
+
+    make_run(tmp_path, "bn")
+    without = Report(gather(tmp_path))
+    assert "estimates" not in data_of(page(without))["charts"]
+    assert "How good estimates are" not in page(without)
+    make_run(tmp_path, "tent", rows={"told": told})
+    report = Report(gather(tmp_path))
+    (figure,) = [
+        one for part in report.sections[0] for one in part.figures if one.id == "estimates"
+    ]
+    alt.LayerChart.from_dict(figure.spec)
+    parts = [figure.spec, *figure.spec["layer"]]
+    asked = {one["data"]["name"] for one in parts if "name" in one.get("data", {})}
+    assert asked == set(figure.tables) >= {"estimates", "estimates-alarms", "fallbacks"}
+    assert "A triangle marks" in figure.caption
+    assert "the source model answered" in figure.caption
+    html = page(report)
+    assert "How good estimates are" in html
+    assert "rang for tent (first at batch 4)" in html
+
+
 def test_sweeps_come_before_all_other_charts(report, tmp_path):
     """Who varied a setting asked what it does."""
     assert [one.id for one in report.sections[0]][:2] == ["sweeps", "stream"]

@@ -68,8 +68,8 @@ class _Along:
             return
         tables = {"estimates": table, **self._borders}
         drawn = shown("estimates").encode(x=self._x, color=self.charts.colour())
-        band = drawn.mark_area(opacity=0.13).encode(y="low:Q", y2="high:Q")
-        true = drawn.mark_line(strokeWidth=1, opacity=0.6).encode(y="accuracy:Q")
+        band = drawn.mark_area(opacity=1, fillOpacity=0.09).encode(y="low:Q", y2="high:Q")
+        true = drawn.mark_line(strokeWidth=1, strokeOpacity=0.6).encode(y="accuracy:Q")
         alarms = chart_data.alarms(self.comparison, "alarm")
         over = self._signs("estimates-alarms", alarms, "▲", "alarm at batch", tables)
         rang = " A triangle marks where the alarm first rang." if over else ""
@@ -138,7 +138,7 @@ class _Along:
     @property
     def _x(self) -> alt.X:
         end = max(int(run.batches["images"].sum()) for run in self.comparison.runs)
-        return alt.X("seen:Q", axis=self._axis, scale=alt.Scale(domain=[0, end]))
+        return alt.X("seen:Q", axis=self._axis, scale=alt.Scale(domain=[0, end], nice=False))
 
     @property
     def _rules(self) -> list[Any]:

@@ -15,6 +15,8 @@ from toys import CLASSES, stream, toy_net, toy_source
 
 import holdfast
 from holdfast.bench.metrics.seen import SCHEMA, Seen
+from holdfast.bench.store import frame
+from holdfast.engine.health import Health
 from holdfast.engine.last import Last
 
 INF, NAN = float("inf"), float("nan")
@@ -269,3 +271,40 @@ def test_the_same_stream_twice_differs_in_time_and_memory_alone(method):
         differ |= {name for name in one if not same(one[name], other[name])}
     assert any(name.startswith("loss/") for name in columns)
     assert differ == {name for name in columns if "time" in name or "memory" in name}
+
+
+HEALTH = Health(
+    state="degrading",
+    drift=0.3,
+    accuracy=0.6,
+    interval=(0.5, 0.7),
+    frozen_accuracy=0.65,
+    alarm=True,
+)
+AS_ROW = {
+    "drift": 0.3,
+    "estimated": 0.6,
+    "estimated_low": 0.5,
+    "estimated_high": 0.7,
+    "estimated_frozen": 0.65,
+    "state": "degrading",
+    "alarm": True,
+    "fallback": True,
+}
+
+
+def test_health_is_in_the_row_and_back_and_older_rows_do_not_know_it(tmp_path):
+    last = Last(batch=3, fallback=True)
+    told = Seen.of(torch.eye(2), [0, 1], "snow", batch=3, last=last, health=HEALTH)
+    assert {name: told.row()[name] for name in AS_ROW} == AS_ROW
+    frame([told.row()]).write_parquet(tmp_path / "rows.parquet")
+    (row,) = pl.read_parquet(tmp_path / "rows.parquet").iter_rows(named=True)
+    assert {name: Seen.from_row(row).row()[name] for name in AS_ROW} == AS_ROW
+    older = Seen.from_row({name: value for name, value in row.items() if name not in AS_ROW})
+    assert {name: older.row()[name] for name in AS_ROW} == dict.fromkeys(AS_ROW)
+
+
+def test_what_health_does_not_know_is_none():
+    row = Seen.of(torch.eye(2), [0, 1], "snow", batch=0, health=Health()).row()
+    assert [row[name] for name in ("drift", "estimated", "estimated_low", "fallback")] == [None] * 4
+    assert (row["state"], row["alarm"]) == ("stable", False)
