@@ -10,12 +10,18 @@ from toys import source_batches, stream, toy_net
 README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
+def large(images):
+    """Large enough to be corrupted."""
+    return torch.nn.functional.interpolate(images, scale_factor=2)
+
+
 def test_the_readmes_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.S)
     assert len(blocks) >= 5
-    batches = stream(("all", "some"))
-    names = {"model": toy_net(), "train_loader": source_batches(), "stream": batches}
+    batches = [large(images) for images in stream(("all", "some"))]
+    loader = [(large(images), labels) for images, labels in source_batches()]
+    names = {"model": toy_net(), "train_loader": loader, "stream": batches}
     names["images"] = batches[0]
     for block in blocks:
         if "normalized(" in block or "glyphs" in block:  # other models than the rest

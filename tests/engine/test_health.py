@@ -3,17 +3,15 @@
 import math
 import warnings
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
-from drifting import calibrated, home_net, images_of, labelled, staged_home_net
-from safetensors.torch import load_file
-from toys import CLASSES, ToyNet, assert_same_state, state_of, stream, toy_net
+from drifting import calibrated, home_net, images_of, labelled
+from toys import CLASSES, stream, toy_net
 
 import holdfast
 from holdfast import Health, HealthOptions
-from holdfast.engine.health import ADVICE, DRIFT_HURTS, ESTIMATORS
+from holdfast.engine.health import ADVICE, DRIFT_HURTS
 
 EVERY_BATCH = HealthOptions(every=1)
 OF_ONE_CLASS = [labelled(seed=3000 + i, label=i % CLASSES)[0] for i in range(40)]
@@ -22,12 +20,6 @@ OF_ONE_CLASS = [labelled(seed=3000 + i, label=i % CLASSES)[0] for i in range(40)
 @pytest.fixture(scope="module")
 def home():
     net = home_net()
-    return net, calibrated(net)
-
-
-@pytest.fixture(scope="module")
-def staged():
-    net = staged_home_net()
     return net, calibrated(net)
 
 
@@ -302,116 +294,7 @@ def test_it_measures_every_so_many_batches(home, every):
     assert len(count) == len(range(0, 17, every or 8))
 
 
-# It is state like all state.
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("every", [1, 3])
-def test_saved_and_loaded_it_goes_on_as_if_never_stopped(staged, tmp_path, estimator, every):
-    """The file alone serves: the source that it was calibrated with is not there."""
-    options = HealthOptions(estimator=estimator, every=every)
-    adapter = adapt(staged, "tent(lr=0.01)", health=options)
-    run(adapter, images_of("noise", 5, count=20))
-    adapter.save(tmp_path / "state")
-    loaded = holdfast.load(tmp_path / "state", staged[0])
-    assert loaded.health == adapter.health and loaded.health.accuracy is not None
-    for images in images_of("dark", 8, count=20, seed=50):
-        assert torch.equal(run(loaded, [images])[0], run(adapter, [images])[0])
-        assert loaded.health == adapter.health
-    assert_same_state(state_of(loaded), state_of(adapter))
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_reset_is_fresh(staged, estimator):
-    adapter = adapt(staged, "tent", health=HealthOptions(estimator=estimator, every=1))
-    fresh, state = adapter.health, state_of(adapter)
-    run(adapter, images_of("dark", 20))
-    once = adapter.health
-    adapter.reset()
-    assert adapter.health == fresh != once
-    assert_same_state(state_of(adapter), state)
-    run(adapter, images_of("dark", 20))
-    assert adapter.health == once
-
-
-@pytest.mark.parametrize(
-    "spec", ["tent", "cotta(views=2,restore=0.1)", "rotta(capacity=12,every=20)"]
-)
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_to_be_watched_changes_no_answer(staged, spec, estimator):
-    """Also where the method draws random numbers, and the estimator too."""
-    watched = adapt(staged, spec, health=HealthOptions(estimator=estimator, every=1))
-    alone = holdfast.adapt(staged[0], spec)
-    batches = images_of("noise", 6)
-    for one, other in zip(run(watched, batches), run(alone, batches), strict=True):
-        assert torch.equal(one, other)
-    assert watched.health.accuracy is not None
-
-
-def test_predict_tells_health_nothing(home):
-    adapter = adapt(home, "tent")
-    run(adapter, images_of("noise", 2))
-    before = adapter.health
-    adapter.predict(images_of("dark")[0])
-    assert adapter.health == before
-
-
-FOLDER = Path(__file__).parents[1] / "fixtures" / "0.1.0"
-
-
-@pytest.mark.parametrize("name", ["bn", "eata-debias", "rotta", "tsd-rollback"])
-def test_a_state_of_version_0_1_has_health(name):
-    net = ToyNet()
-    net.load_state_dict(load_file(FOLDER / "net.safetensors"))
-    adapter = holdfast.load(FOLDER / f"{name}.safetensors", net.eval())
-    assert adapter.health.confidence is None and adapter.health.accuracy is None
-    assert adapter.options.guard == ("rollback" if "rollback" in name else "alarm")
-    run(adapter, stream(("all", "some")))
-    assert 0 < adapter.health.confidence < 1
-
-
-# What goes wrong.
-
-
-def of_the_source_model(adapter):
-    return adapter._state.monitor.reference.network.model
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_source_model_that_overflows_leaves_no_trace(home, value):
-    """As in float16: what cannot be measured tells nothing, and later batches do."""
-    adapter, untroubled = adapt(home, "tent"), adapt(home, "tent")
-    first, second, *later = images_of("noise", 6)
-    for each in (adapter, untroubled):
-        run(each, [first])
-    overflow = of_the_source_model(adapter).fc.register_forward_hook(
-        lambda layer, inputs, output: output * value
-    )
-    with overflow:
-        run(adapter, [second])
-    run(untroubled, [second])
-    run(adapter, later)
-    run(untroubled, later)
-    health = adapter.health
-    assert all(math.isfinite(x) for x in (health.accuracy, health.frozen_accuracy, health.drift))
-    assert health.accuracy == pytest.approx(untroubled.health.accuracy, abs=0.1)
-    assert all(bool(each.isfinite().all()) for each in state_of(adapter).values())
-
-
-def test_an_error_of_the_source_model_changes_nothing(home):
-    """Such as one of memory: the batch may be tried again."""
-    adapter, untroubled = adapt(home, "tent"), adapt(home, "tent")
-    first, *later = images_of("noise", 4)
-    run(adapter, [first])
-    before, last = state_of(adapter), adapter.last.batch
-    fails = of_the_source_model(adapter).conv2.register_forward_pre_hook(lambda *_: 1 / 0)
-    with fails, pytest.raises(ZeroDivisionError):
-        adapter(later[0])
-    assert_same_state(state_of(adapter), before)
-    assert adapter.last.batch == last and "division" in adapter.last.refused
-    run(adapter, later)
-    run(untroubled, [first, *later])
-    assert_same_state(state_of(adapter), state_of(untroubled))
+# Options.
 
 
 @pytest.mark.parametrize(

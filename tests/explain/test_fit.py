@@ -4,6 +4,7 @@ import pytest
 import torch
 from doctor_nets import (
     CLASSES,
+    HeadlessNet,
     LayerNormNet,
     Net,
     Stripes,
@@ -65,7 +66,7 @@ def test_labels_of_the_images_are_taken_from_a_list_too():
     model = holdfast.normalized(net, *values)
     for given in (labels, labels.tolist()):
         found = holdfast.doctor(model, images, labels=given).findings
-        assert [one.level for one in found] == ["good", "good"]
+        assert [one.level for one in found] == ["good"] * 3
         assert "100.0% of 300 images" in found[-1].text
 
 
@@ -140,3 +141,31 @@ def test_a_net_that_cannot_learn_fits_what_does_not_learn():
     fits = holdfast.doctor(InPlace(), textures(4)).methods
     assert fits["bn"].fits
     assert not fits["tent"].fits and "inplace operation" in fits["tent"].remarks[0]
+
+
+def test_steady_is_recommended_where_there_is_batch_norm():
+    def recommended(net, **options):
+        return [one for one in holdfast.doctor(net, **options).findings if "+steady" in one.text]
+
+    (found,) = recommended(Net(), images=textures(16))
+    assert found.level == "good" and found.text.startswith("eata+debias+steady")
+    assert (
+        holdfast.doctor(Net(), textures(16), method="eata+debias+steady")
+        .methods["eata+debias+steady"]
+        .fits
+    )
+    (found,) = recommended(HeadlessNet())
+    assert found.text.startswith("tent+steady")
+    assert recommended(LayerNormNet()) == []
+
+
+def test_what_health_is_calibrated_on_is_left_alone():
+    """It takes long, and says nothing of whether a method fits."""
+    net = Net()
+    labels = torch.arange(10) % CLASSES
+    drifted = [(textures(10), labels, "clean"), (textures(10) / 2, labels, "fog-1")]
+    source = holdfast.Source.from_loader(net, [(textures(10), labels)], drifted=drifted)
+    before = set(source.tensors)
+    fit = holdfast.doctor(net, textures(8), source=source).methods["tent"]
+    assert fit.fits and fit.remarks == ()
+    assert set(source.tensors) == before and source.drifted is drifted

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from holdfast.engine.checks import check_images
 from holdfast.engine.heads import find_head, layers_that_give_logits
 from holdfast.engine.network import Network, fingerprint
+from holdfast.engine.norms import batch_norms
 from holdfast.engine.step import Step
 from holdfast.explain import Finding
 from holdfast.explain.fit import Fit, try_method
@@ -173,6 +174,8 @@ def doctor(
         hint = "" if sample is None or not runs else _suggest_head(network, sample)
         headed = works(hint, lambda: network.head)
         findings += _check_setup(network, source)
+        if batch_norms(network.model):
+            findings.append(_recommend(headed))
         if runs:
             findings += check_inputs(network, sample, labelled)
         if runs and sample is not None:
@@ -248,6 +251,16 @@ def _check_outputs(logits: Tensor) -> Iterator[Finding]:
             "All outputs lie in [0, 1]: are they sigmoids or similarities? Methods take them for "
             "logits, whose softmax is then close to even: return logits instead.",
         )
+
+
+def _recommend(headed: bool) -> Finding:
+    """What to begin with on a network with batch norm."""
+    method = "eata+debias+steady" if headed else "tent+steady"
+    return Finding(
+        "good",
+        f"{method} is what to begin with: steady has batch norm follow a batch no further than it "
+        "drifts, so that where nothing does the model answers as it was trained to.",
+    )
 
 
 def _check_setup(network: Network, source: Source | None) -> Iterator[Finding]:

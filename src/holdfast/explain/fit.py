@@ -83,7 +83,10 @@ def try_method(
             remarks.append(f"adapt() will first make {needs} from the source's loader")
     remarks += advise(method, model, batch_size, classes)
     if batch_size == 1 and _by_batch(method, model):
-        text = "needs window=W: one image has no batch statistics, the last W images have"
+        text = (
+            "needs window=W: one image has no batch statistics, the last W images have; "
+            "or add +steady, which takes images one by one"
+        )
         return Fit(False, (text, *remarks))
     return Fit(True, tuple(remarks))
 
@@ -95,8 +98,8 @@ def advise(
     remarks = [] if classes is None else method.advice(classes)
     if 1 < batch_size < NOISY_BELOW and _by_batch(method, model):
         remarks.append(
-            f"batch statistics of {batch_size} images are noisy: give larger batches, or pass "
-            "window=W"
+            f"batch statistics of {batch_size} images are noisy: give larger batches, add +steady, "
+            "or pass window=W"
         )
     return remarks
 
@@ -110,6 +113,12 @@ def _without_making(source: Source | None, model: nn.Module, head: str | None) -
     if source is None:
         return _KnownSource(fingerprint(model), {}, head=find_head(model, head), loader=())
     known = _KnownSource(source.model_hash, source.tensors)
-    own = {"tensors": known.tensors, "cache": None, "_spent": list(source._spent)}
+    # Without what health is calibrated on: that has nothing to do with whether a method fits.
+    own = {
+        "tensors": known.tensors,
+        "drifted": None,
+        "cache": None,
+        "_spent": list(source._spent),
+    }
     vars(known).update(vars(source) | own)
     return known
