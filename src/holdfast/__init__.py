@@ -83,4 +83,4 @@ else:
         return sorted([*_PLACES, *(method.__name__ for method in methods().values())])
 
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
