@@ -104,7 +104,9 @@ class Plain:
             one, other = z[~side].mean(0), z[side].mean(0)
             side = ((z - other) ** 2).sum(1) < ((z - one) ** 2).sum(1)
         one, other = z[~side].mean(0), z[side].mean(0)
-        within = torch.where(side[:, None], z - other, z - one).pow(2).sum(1).mean()
+        # Along the line through both means alone.
+        line = (other - one) / (other - one).norm()
+        within = (torch.where(side[:, None], z - other, z - one) @ line).pow(2).mean()
         far = ((one - other) ** 2).sum() / within
         groups = [side.logical_not().nonzero().flatten(), side.nonzero().flatten()]
         if far <= limit(self.split.limits, n, 8) or min(map(len, groups)) < max(2, n / 16):
