@@ -44,6 +44,7 @@ class Plain:
 
     def __call__(self, images):
         self.uses, self.groups, self.seen = {}, None, {}
+        self.earlier = {}
         self.first = True
         return self.net(images)
 
@@ -57,16 +58,19 @@ class Plain:
             self.groups = self.kinds(x) if self.split else [list(range(len(x)))]
         out = torch.zeros_like(x)
         alphas = []
-        for group in self.groups:
+        for number, group in enumerate(self.groups):
+            # What the layers before did with these images, in the order in which they ran.
+            earlier = self.earlier.setdefault(number, [])
             y, alpha, ratio = self.normalised(
-                layer, self.source.get_submodule(name), x[group], point
+                layer, self.source.get_submodule(name), x[group], point, earlier
             )
+            earlier.append(alpha)
             out = out.index_copy(0, torch.tensor(group), y)
             alphas.append((len(group) / len(x), alpha, ratio))
         self.seen.setdefault(name, []).append(alphas)
         return out
 
-    def normalised(self, layer, source, x, point):
+    def normalised(self, layer, source, x, point, earlier):
         rows = x.transpose(0, 1).flatten(1)
         m = rows.mean(1)
         v = ((rows - m[:, None]) ** 2).mean(1)
@@ -76,6 +80,8 @@ class Plain:
             d = d + 0.5 * (w * torch.log((v + 1e-5) / (v0 + 1e-5)) ** 2).sum()
             ratio = float(d) / limit(point.limits, len(x))
         alpha = max(0.0, 1 - 1 / ratio)
+        if earlier:
+            alpha = max(alpha, 0.5 * sum(earlier) / len(earlier))
         mean = (1 - alpha) * source.running_mean + alpha * m
         var = (1 - alpha) * source.running_var + alpha * v
         shape = [1, -1] + [1] * (x.ndim - 2)
@@ -104,7 +110,9 @@ class Plain:
             one, other = z[~side].mean(0), z[side].mean(0)
             side = ((z - other) ** 2).sum(1) < ((z - one) ** 2).sum(1)
         one, other = z[~side].mean(0), z[side].mean(0)
-        within = torch.where(side[:, None], z - other, z - one).pow(2).sum(1).mean()
+        # Along the line through both means alone.
+        line = (other - one) / (other - one).norm()
+        within = (torch.where(side[:, None], z - other, z - one) @ line).pow(2).mean()
         far = ((one - other) ** 2).sum() / within
         groups = [side.logical_not().nonzero().flatten(), side.nonzero().flatten()]
         if far <= limit(self.split.limits, n, 8) or min(map(len, groups)) < max(2, n / 16):

@@ -175,8 +175,9 @@ def plain_two_means(z):
         one, other = z[~second].mean(0), z[second].mean(0)
         second = torch.stack([(p - other).norm() < (p - one).norm() for p in z])
     one, other = z[~second].mean(0), z[second].mean(0)
+    line = (other - one) / (other - one).norm()
     within = sum(
-        float(((p - (other if s else one)) ** 2).sum()) for p, s in zip(z, second, strict=True)
+        float((p - (other if s else one)) @ line) ** 2 for p, s in zip(z, second, strict=True)
     )
     return second, float(((one - other) ** 2).sum()) / (within / len(z))
 

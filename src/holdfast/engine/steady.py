@@ -20,6 +20,13 @@ from holdfast.engine.norms import BatchStatistics, Normalisation, Statistics, ba
 from holdfast.source.budgets import Budgets, Point
 from holdfast.source.split import FEWEST, Split
 
+# A layer believes a batch at least by this share of what the layers before it did, on average. The
+# labels of a batch move late layers of the source model nearly as far as drift does, so that these
+# have little evidence of their own, but early ones hardly at all.
+BORROWED = 0.5
+# As a group: all images of a batch.
+WHOLE = -1
+
 
 @dataclass(frozen=True, eq=False)
 class BySteady(Normalisation):
@@ -67,16 +74,27 @@ class Part:
 @dataclass
 class Forward:
     """One forward through the layers of a network: which images are of one kind, how often each
-    layer has run, and, if it is to be kept, what each did."""
+    layer has run, how far those so far believed each group, and, if it is to be kept, what each
+    did."""
 
     split: Split | None
     keeps: bool = False
     uses: dict[str, int] = field(default_factory=dict)
     groups: tuple[Tensor, ...] = ()
+    believed: dict[int, tuple[Tensor, int]] = field(default_factory=dict)
     parts: dict[str, list[Part]] = field(default_factory=dict)
 
     def begin(self) -> None:
-        self.uses, self.groups, self.parts = {}, (), {}
+        self.uses, self.groups, self.believed, self.parts = {}, (), {}, {}
+
+    def believe(self, group: int, own: Tensor) -> Tensor:
+        """How far a layer believes a group, by its own evidence and that of the layers before."""
+        alpha = own
+        total, layers = self.believed.get(group, (torch.zeros_like(own), 0))
+        if layers:
+            alpha = torch.maximum(own, total * (BORROWED / layers))
+        self.believed[group] = total + alpha, layers + 1
+        return alpha
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -95,7 +113,7 @@ class Begin:
 
 class SteadyNorm(nn.Module):
     """In place of a batch norm layer: μ = μ_s + α (m − μ_s), and variance, scale and shift alike,
-    α = max(0, 1 − L(n)/D) for n images.
+    α = max(0, 1 − L(n)/D) for n images, or more if the layers before believe the batch.
 
     weight, bias: the layer's own, which may train. points: one for each time it runs in a forward.
     first: it runs before all others, and sees whether there are two kinds of image.
@@ -142,21 +160,21 @@ class SteadyNorm(nn.Module):
             moments = together(*of_images)
         groups = self.look.groups
         if not groups or len(x) != sum(self.look.sizes):
-            return self._normalise(x, point, moments or batch_moments(x), 1.0)
+            return self._normalise(x, point, moments or batch_moments(x), WHOLE, 1.0)
         indices = [group.to(x.device) for group in groups]
         parts = [
-            self._normalise(part, point, batch_moments(part), len(part) / len(x))
-            for part in (x[index] for index in indices)
+            self._normalise(part, point, batch_moments(part), group, len(part) / len(x))
+            for group, part in enumerate(x[index] for index in indices)
         ]
         return torch.cat(parts)[torch.cat(indices).argsort()]
 
     def _normalise(
-        self, x: Tensor, point: Point, moments: tuple[Tensor, Tensor], share: float
+        self, x: Tensor, point: Point, moments: tuple[Tensor, Tensor], group: int, share: float
     ) -> Tensor:
         (mean, var), scale, shift = moments, self.scale, self.shift
         ratio = point.drift(mean, var) / point.limit(max(1, len(x) // point.rows))
         # Where the batch is the source's mean itself, 1 − 1/0 is below 0 as well.
-        alpha = (1 - 1 / ratio).clamp_min(0)
+        alpha = self.look.believe(group, (1 - 1 / ratio).clamp_min(0))
         moved = [alpha * (mean - self.mean), alpha * (var - self.var)]
         if self.weight is not None:
             moved += [alpha * (self.weight - scale), alpha * (self.bias - shift)]

@@ -61,7 +61,8 @@ def describe(mean: Tensor, var: Tensor) -> Tensor:
 
 def two_means(z: Tensor) -> tuple[Tensor, Tensor]:
     """Of points (…, n, size): which belong to the second of two groups, and the squared distance
-    of their means over the mean squared distance of a point to its own. NaN: there is one group.
+    of their means over the mean squared distance of a point to its own, both along the line through
+    the means: how far points scatter across it says nothing of a gap. NaN: there is one group.
 
     They start from the two sides of the first principal component.
     """
@@ -74,9 +75,10 @@ def two_means(z: Tensor) -> tuple[Tensor, Tensor]:
         if torch.equal(before, second):
             break
         one, other = _means(z, second)
-    own = torch.where(second[..., None], other, one)
-    within = ((z - own) ** 2).sum(-1).mean(-1)
-    return second, ((other - one) ** 2).sum((-1, -2)) / within
+    own, apart = torch.where(second[..., None], other, one), other - one
+    gap = (apart**2).sum((-1, -2))
+    along = ((z - own) @ apart.mT).squeeze(-1)
+    return second, gap**2 / (along**2).mean(-1)
 
 
 def _first_component(z: Tensor) -> Tensor:
