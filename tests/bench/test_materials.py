@@ -29,10 +29,10 @@ def test_a_run_builds_its_stream_once_and_reads_its_data_s_fingerprint_once(tmp_
     prints = count_calls(monkeypatch, materials_module, "data_fingerprint")
     materials = Materials(tmp_path / "cache")
     perform(Run.of("bn", domains="fog", limit=8), materials, tmp_path)
-    assert (len(streams), len(prints)) == (1, 1)
+    assert (len(streams), len(prints)) == (1, 2)  # of the data, and of what health goes by
     # Another seed is another stream over the same data.
     perform(Run.of("bn", domains="fog", limit=8, seed=1), materials, tmp_path)
-    assert (len(streams), len(prints)) == (2, 1)
+    assert (len(streams), len(prints)) == (2, 2)
 
 
 def test_the_fingerprint_of_images_that_are_kept_is_that_of_the_images(tmp_path, monkeypatch):
