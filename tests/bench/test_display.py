@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from kill_runs import STREAM
+from short_runs import STREAM
 from rich.console import Console
 
 from holdfast.bench.display import Board, clock, preview, preview_methods, preview_streams
