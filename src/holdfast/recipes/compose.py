@@ -179,4 +179,6 @@ def _check_fit(host: Method, plugins: tuple[Method, ...]) -> None:
             )
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise ValueError(f"{listed(sorted(twice))} appears twice in {'+'.join(names)}.")
+        raise ValueError(
+            f"{listed(sorted(twice))} appears twice in {shortened('+'.join(names))}: leave one out."
+        )
