@@ -4,7 +4,6 @@ import io
 
 import numpy as np
 import pytest
-from short_runs import STREAM
 from rich.console import Console
 
 from holdfast.bench.display import Board, clock, preview, preview_methods, preview_streams
@@ -16,6 +15,7 @@ from holdfast.cli.main import main
 from holdfast.data.streams import kinds
 from holdfast.util.terminal import as_text
 
+STREAM = "continual(order='fog,contrast,original',clean=false)"
 TWO_DOMAINS = "continual(order='fog,original',clean=false)"
 
 
