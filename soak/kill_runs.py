@@ -33,6 +33,7 @@ def plan(method):
 def main(cache, out, method, kills, seed):
     torch.set_num_threads(1)
     materials_module.DRAWN_IMAGES = DRAWN_IMAGES
+    materials_module.HEALTH_SOURCE, materials_module.DRIFTED_IMAGES = 128, 8
     run_module.ROWS_SECONDS = 0.01
     run = plan(method)
     fork, generator = multiprocessing.get_context("fork"), random.Random(int(seed))

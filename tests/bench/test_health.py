@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from polars.testing import assert_frame_equal
-from short_runs import Killed, Killer, lasting, plan
+from short_runs import Killed, Killer, lasting
+from short_runs import plan as short_plan
 
 import holdfast
 from holdfast.bench import materials as materials_module
@@ -14,6 +15,26 @@ from holdfast.bench.run import perform
 from holdfast.data.glyphs import Glyphs
 from holdfast.engine import adapter as adapter_module
 from holdfast.util import files
+
+HEADLESS = """
+from torch import nn
+from holdfast.data import glyphs
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = glyphs.model()
+
+    def forward(self, images):
+        return self.inner(images).abs()
+
+def make():
+    return Net()
+"""
+
+
+def plan(method, **others):
+    return short_plan(method, **{"health": True, **others})
 
 
 @pytest.fixture
@@ -145,6 +166,15 @@ def test_where_training_images_are_not_known_health_is_off(unknown, own, tmp_pat
     assert perform(run, own, tmp_path).rows["estimated"].null_count() == 0
     with pytest.raises((ValueError, FileNotFoundError), match="nowhere"):
         perform(plan("bn", **unknown, source="nowhere"), own, tmp_path)
+
+
+def test_of_a_model_without_a_head_that_is_seen_nothing_is_estimated(own, tmp_path, monkeypatch):
+    """It ran before there was health, and does so still."""
+    (tmp_path / "headless.py").write_text(HEADLESS)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = plan("bn", model="headless:make", batch=32)
+    assert own.health_hash(run) is None
+    assert perform(run, own, tmp_path).rows["estimated"].null_count() == 2
 
 
 def test_a_saved_source_that_holds_calibrations_serves(unknown, own, tmp_path):

@@ -153,7 +153,7 @@ def test_the_help_has_every_option_with_its_default(command):
     fixed = {
         "run": set(),
         "paper": {"stream", "domains", "window", "intruders", "analysis"},
-        "sweep": {"analysis", "health"},
+        "sweep": {"analysis"},
     }
     for flag, one in OPTIONS.items():
         assert (f"--{flag} " in said or f"--{flag}, " in said) is (flag not in fixed[command])

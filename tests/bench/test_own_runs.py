@@ -29,7 +29,8 @@ pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def plan(method="mine.py:Sure", **others):
-    return Run.of(method, **{"stream": STREAM, "limit": 32, "batch": 8, **others})
+    usual = {"stream": STREAM, "limit": 32, "batch": 8, "health": False}
+    return Run.of(method, **{**usual, **others})
 
 
 def test_the_manifest_has_a_hash_of_the_file_which_counts(own_folder, materials, tmp_path):

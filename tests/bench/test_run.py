@@ -56,7 +56,8 @@ def test_rows_are_what_a_loop_of_ones_own_would_record(materials, tmp_path):
     assert len(batches) == rows.height == 3 * 4
     for batch, row in zip(batches, rows.iter_rows(named=True), strict=True):
         logits = adapter(batch.images)
-        recorder.record(logits, batch.labels, batch.domains, last=adapter.last)
+        told = {"last": adapter.last, "health": adapter.health}
+        recorder.record(logits, batch.labels, batch.domains, **told)
         confidence, predicted = logits.softmax(1).max(1)
         assert row["predicted"] == predicted.tolist()
         assert row["label"] == batch.labels.tolist()
@@ -256,7 +257,7 @@ def test_another_normalisation_makes_another_run(materials, tmp_path):
     """What it is counts, not how it is written: that of the network itself is no other."""
 
     def performed(**others):
-        run = plan("frozen", model="resnet20", limit=32, **others)
+        run = plan("frozen", model="resnet20", limit=32, health=False, **others)
         folder = perform(run, materials, tmp_path)
         return folder.path, folder.manifest.normalisation["mean"]
 

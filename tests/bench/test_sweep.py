@@ -276,7 +276,7 @@ def test_a_sweep_goes_on_without_being_asked_to(capsys):
 
 def test_a_sweep_from_end_to_end(tmp_path, capsys):
     options = {"stream": (STREAM,), "limit": 16, "batch": 8, "jobs": 1, "threads": 1}
-    options |= {"device": "cpu", "out": tmp_path}
+    options |= {"device": "cpu", "out": tmp_path, "health": False}
     command(method=("tent",), grid=("tent.lr=0.001,1",), **options).run()
     out, err = capsys.readouterr()
     lines = out.splitlines()

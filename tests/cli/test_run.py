@@ -101,7 +101,7 @@ def test_what_fails_does_not_stop_the_rest(tmp_path, capsys):
     command += ["--method", "ttac(variant=cifar)", "--head", "model.fc"]
     assert main(command) == 0
     capsys.readouterr()
-    broken = [*command, "--source", "gone.safetensors"]
+    broken = [*command, "--no-health", "--source", "gone.safetensors"]
     with pytest.raises(SystemExit) as stopped:
         main(broken)
     assert stopped.value.code == 1
@@ -118,7 +118,7 @@ def test_the_manifest_says_what_was_run(materials, tmp_path):
     assert manifest.order == ["fog"]
     assert manifest.images == 32 and manifest.batches == 2 and manifest.classes == 50
     assert manifest.normalisation == {"mean": [0.5] * 3, "std": [0.25] * 3}
-    assert set(manifest.hashes) == {"code", "model", "data", "source"}
+    assert set(manifest.hashes) == {"code", "model", "data", "source", "health"}
     assert all(len(one) == 64 for one in manifest.hashes.values())
     assert {"torch", "python", "holdfast", "polars"} <= set(manifest.versions)
     assert manifest.machine["cores"] >= 1 and manifest.run["seed"] == 0

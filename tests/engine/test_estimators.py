@@ -33,11 +33,11 @@ def made(seed=0, kinds=4, batches=9, images=300):
     )
 
 
-def measured_as(*kinds, shares=(1.0,)):
+def measured_as(*kinds, shares=(1.0,), evenness=(1.0, 1.0)):
     """A batch of these kinds of image, by `COLUMNS`."""
-    rows = torch.tensor(kinds, dtype=torch.float64)
+    rows, parts, even = (torch.tensor(x, dtype=torch.float64) for x in (kinds, shares, evenness))
     none = torch.zeros(0, dtype=torch.float64)
-    return Measured(rows, torch.tensor(shares, dtype=torch.float64), none, none)
+    return Measured(rows, parts, even, none, none)
 
 
 def plain_fit(inputs, target):
@@ -66,9 +66,9 @@ def plain_estimates(rows, columns):
 @given(st.integers(0, 1000), st.lists(st.floats(0, 1), min_size=4, max_size=4))
 def test_agreement_is_ridge_regression(seed, measured):
     calibration = made(seed)
-    frozen, gain = (
-        each[0] for each in plain_estimates(calibration.rows.numpy(), np.array([measured]))
-    )
+    seen = np.array([measured])
+    seen[0, CONFIDENCE] = min(seen[0, CONFIDENCE], calibration.rows[:, 2].max().item())
+    frozen, gain = (each[0] for each in plain_estimates(calibration.rows.numpy(), seen))
     found = calibration.estimate(measured_as(measured))
     assert found.frozen == pytest.approx(frozen, abs=1e-9)
     assert found.gain == pytest.approx(gain, abs=1e-9)
@@ -109,6 +109,27 @@ def test_two_kinds_of_image_are_judged_each_by_itself():
     assert each[0].gain == 0 and each[1].gain != 0
     assert both.gain == pytest.approx(0.25 * each[1].gain)
     assert both.accuracy == pytest.approx(0.75 * each[0].accuracy + 0.25 * each[1].accuracy)
+
+
+def test_a_model_that_is_surer_than_any_in_the_calibration_counts_as_these():
+    calibration = made()
+    surest = calibration.rows[:, 2].max().item()
+    at, above = ([sure, 0.8, 0.5, 0.3] for sure in (surest, 1.0))
+    assert calibration.estimate(measured_as(above)) == calibration.estimate(measured_as(at))
+    assert calibration.estimate(measured_as([surest - 0.1, 0.8, 0.5, 0.3])).gain != (
+        calibration.estimate(measured_as(at)).gain
+    )
+
+
+def test_predictions_in_fewer_classes_than_the_source_models_are_right_less_often():
+    calibration, kind = made(), [0.6, 0.7, 0.4, 0.5]
+    even = calibration.estimate(measured_as(kind))
+    assert calibration.estimate(measured_as(kind, evenness=(0.91, 1.0))) == even
+    for share in (0.8, 0.3, 0.0):
+        found = calibration.estimate(measured_as(kind, evenness=(2 * share, 2.0)))
+        assert found.accuracy == pytest.approx(even.accuracy * (share / 0.9) ** 3)
+        assert found.frozen == even.frozen
+        assert found.gain == pytest.approx(found.accuracy - found.frozen)
 
 
 def test_home_is_what_clean_images_are_like():
@@ -181,6 +202,8 @@ def test_what_is_measured_of_a_batch():
     assert found.kinds.flatten().tolist() == pytest.approx(first + second)
     assert found.shares.tolist() == pytest.approx([2 / 3, 1 / 3])
     assert found.drift == pytest.approx(0.25 * 2 / 3 + 0.75 / 3)
+    mean = np.stack([own.mean(0), other.mean(0)])
+    assert found.evenness.tolist() == pytest.approx((-mean * np.log(mean)).sum(1).tolist())
     assert found.confidences.tolist() == pytest.approx(own.max(1).tolist())
     assert found.entropies.tolist() == pytest.approx(entropies.tolist())
 

@@ -1,14 +1,29 @@
-"""The file of a source that runs share: several processes make parts of it."""
+"""A source that runs share: whether a model has one, and its file, of which several processes make
+parts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from holdfast.engine.network import Network
+from holdfast.engine.step import Step
 from holdfast.source.source import KIND, Source
 from holdfast.util import files
+
+
+def has_features(model: nn.Module, head: str | None, images: Tensor) -> bool:
+    """Whether a layer's output is the logits: what goes into it are features, as sources hold."""
+    try:
+        with torch.no_grad():
+            network = Network(model, head=head)
+            Step(network, network.prepare(images)).features  # noqa: B018  # which it looks for
+    except ValueError:
+        return False
+    return True
 
 
 def stored(path: Path) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from holdfast.bench.code import code_hash, code_hashes
-from holdfast.bench.kept import beside, stored, without_health
+from holdfast.bench.kept import beside, has_features, stored, without_health
 from holdfast.bench.opening import check_size, open_alike, open_shown
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
@@ -28,7 +28,6 @@ from holdfast.data.pools import Data, Pool, find_table
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.readers.sets import DataSet
 from holdfast.data.streams import Flow
-from holdfast.engine.heads import find_head
 from holdfast.engine.network import fingerprint as model_fingerprint
 from holdfast.engine.network import logits_of
 from holdfast.models.find import find_model, hash_of_code
@@ -220,7 +219,7 @@ class Materials:
     def health_hash(self, run: Run) -> str | None:
         """Of what estimates of accuracy go by; None where there are to be none, or nothing is known
         of what the model was trained on, or of its features."""
-        if not run.watch.health or find_head(self.model(run), run.model.head) is None:
+        if not (run.watch.health and self._has_features(run)):
             return None
         path = _source_file(run)
         if path is not None:
@@ -232,6 +231,13 @@ class Materials:
                 raise
             return None
         return _digest(f"{images} {HEALTH_SOURCE} {DRIFTED_IMAGES}")
+
+    def _has_features(self, run: Run) -> bool:
+        model, head = self.model(run), run.model.head
+        return self._cached(
+            ("features", id(model), head),
+            lambda: has_features(model, head, next(iter(self.flow(run))).images[:2]),
+        )
 
     def _file_hash(self, path: Path) -> str:
         if not path.is_file():

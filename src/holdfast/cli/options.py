@@ -79,4 +79,4 @@ else:
     PaperSetup = _class(without=("stream", "domains", "window", "intruders", "preset", "analysis"))
     # A flag cannot tell "not given" from "no"; a sweep's file or its grid says it. And a sweep goes
     # on with what was stopped, asked or not.
-    SweepSetup = _class(without=("analysis", "health", "resume"), several=("stream", "preset"))
+    SweepSetup = _class(without=("analysis", "resume"), several=("stream", "preset"))
