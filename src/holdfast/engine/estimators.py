@@ -103,8 +103,8 @@ class Calibration:
 
         What was calibrated had not learnt yet, and learning can go wrong in ways that confidence
         does not show. A model that is surer than any in the calibration counts as sure as these;
-        and one whose predictions fall into fewer classes than the source model's on the same images is
-        right less often (by the third power, as in AETTA).
+        and one whose predictions fall into fewer classes than the source model's on the same images
+        is right less often (by the third power, as in AETTA).
         """
         kinds = measured.kinds.clone()
         kinds[:, 0].clamp_max_(float(self.rows[:, 2].max()))
