@@ -18,7 +18,7 @@ class Last:
     None where none was due yet. hardly_acts: it is below 5 % over a hundred.
     collapsed: predictions have just collapsed; `adapter.health` says whether they still are.
     alarm: what has just begun to ring. rolled_back: the last healthy state was put back.
-    fallback: the source model answered, and nothing was learnt.
+    fallback: the source model answered, and nothing that was learnt from the batch has stayed.
     Under steady, by batch norm layer: alpha, how far it believed the batch (0: the source alone);
     drift, how far the batch is from the source, 1 being as far as source batches go. split: how
     many images each of two kinds had, if there were two.

@@ -55,7 +55,10 @@ class Options:
         """As a state file holds them; older ones have `rollback` in place of `guard`."""
         known = dict(saved)
         known["input_range"] = check_range(known.get("input_range", cls.input_range))
-        if known.pop("rollback", False):
+        rollback = known.pop("rollback", False)
+        if not isinstance(rollback, bool):
+            raise ValueError(f"rollback is True or False, not {rollback!r}.")
+        if rollback:
             known["guard"] = "rollback"
         watched = known.get("health", {})
         names = {field.name for field in fields(HealthOptions)}

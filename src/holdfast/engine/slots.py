@@ -18,6 +18,7 @@ from holdfast.parts.terms import Term
 from holdfast.parts.upkeep import Upkeep
 from holdfast.recipes.compose import Composition
 from holdfast.source.source import Source
+from holdfast.util.files import text_hash
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,11 @@ class Slots:
     def answers(self) -> str:
         """Which kind of answer it gives before it has learnt: with that, what such an answer is
         worth is kept in a source."""
-        kinds = [self.task.normalisation, self.prediction, *self.refine]
-        return "-".join(type(kind).__name__ for kind in kinds)
+        by = self.task.normalisation
+        name = type(by).__name__
+        if repr(by) != f"{name}()":  # it has settings
+            name += f"({text_hash(repr(by))[:8]})"
+        return "-".join([name, *(type(each).__name__ for each in (self.prediction, *self.refine))])
 
     @property
     def networks(self) -> list[Network]:

@@ -33,11 +33,13 @@ class BySteady(Normalisation):
     """By the source's statistics, and by the current batch's as far as the batch says that it is
     not like the source.
 
-    split: whether images of two kinds in one batch are normalised apart.
+    split: whether images of two kinds in one batch are normalised apart. spec: what tells these
+    budgets from others.
     """
 
-    budgets: Budgets
+    budgets: Budgets = field(repr=False)
     split: bool = True
+    spec: str = ""
 
     @staticmethod
     def check(network: Network) -> None:

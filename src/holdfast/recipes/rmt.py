@@ -15,6 +15,7 @@ from holdfast.parts import (
     AUGMENTATIONS,
     Augment,
     AugmentationName,
+    ByBatch,
     Export,
     Learn,
     MeanTeacher,
@@ -211,9 +212,11 @@ class Rmt(Learner):
             f"optimizer/{n}": t for n, t in learn.tensors().items() if n.startswith(of_network)
         }
         state["steps"] = torch.tensor(0)
+        by = task.normalisation
+        normalised = "" if by == ByBatch() else f", {by}"
         work = task.work(
             f"RMT warm-up: {steps} steps, {self.descent()}, select={self.select}, "
-            f"teacher_momentum={self.teacher_momentum}",
+            f"teacher_momentum={self.teacher_momentum}{normalised}",
             steps * task.batch_size,
         )
         if begun := work.load():

@@ -60,7 +60,8 @@ class Steady(Method):
 
     def normalisation(self, task: Task, by: Normalisation) -> Normalisation:
         BySteady.check(task.network)
-        return BySteady(task.budgets(skew=self.skew, quantile=self.quantile), self.split)
+        budgets = task.budgets(skew=self.skew, quantile=self.quantile)
+        return BySteady(budgets, self.split, str(self))
 
     def needs(self) -> tuple[str, ...]:
         return ("budgets",)

@@ -43,9 +43,13 @@ def check_contents(tensors: Mapping[str, Tensor], *, whole: bool = True) -> None
             )
         if name == "loader/batch_size" and not tensor:
             raise ValueError(f"{name!r} is 0; expected at least 1")
-        together = next((each for each in TOGETHER if name in each), ())
-        if lone := [other for other in together if other not in tensors]:
-            raise ValueError(f"it has {name!r}; expected {lone[0]!r} too")
+        lacking = [
+            [other for other in together if other not in tensors]
+            for together in TOGETHER
+            if name in together
+        ]
+        if lacking and all(lacking):  # some belong to several, of which one will do
+            raise ValueError(f"it has {name!r}; expected {lacking[0][0]!r} too")
 
 
 def _fits(name: str, tensor: Tensor, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> bool:
