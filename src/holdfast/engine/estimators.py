@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from holdfast.engine.reference import Seen
+from holdfast.engine.reference import SourceAnswer
 
 # What is measured of images of one kind, as shares between 0 and 1.
 COLUMNS = ("confidence", "frozen_confidence", "disagreement", "drift")
@@ -37,7 +37,7 @@ class Measured:
     by_dropout: float = 0.0
 
     @classmethod
-    def of(cls, logits: Tensor, seen: Seen, by_dropout: float = 0.0) -> Measured:
+    def of(cls, logits: Tensor, seen: SourceAnswer, by_dropout: float = 0.0) -> Measured:
         """logits: those that the adapter answered with, of the images that `seen` is of."""
         own, frozen = (each.detach().double().cpu() for each in (logits, seen.logits))
         probabilities = own.softmax(1)

@@ -25,7 +25,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SourceAnswer:
     """A batch through the source model: its logits, and the one or two kinds of image in it."""
 
     logits: Tensor
@@ -42,7 +42,7 @@ class Reference:
         self._watcher = Watcher(layers)
 
     @torch.no_grad()
-    def __call__(self, images: Tensor) -> Seen:
+    def __call__(self, images: Tensor) -> SourceAnswer:
         watcher, step = self._watcher, Step(self.network, images)
         watcher.found.clear()  # what an error may have left
         watcher.begin(len(images))
@@ -59,7 +59,7 @@ class Reference:
             groups = self.budgets.split.groups(*points[0][1])
         # Without a norm layer it is for the features to tell.
         points = points or [(self.budgets.features, features)]
-        return Seen(
+        return SourceAnswer(
             logits,
             tuple(
                 Kind(group, sum(_excess(*at, group) for at in points) / len(points))
