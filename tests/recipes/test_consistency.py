@@ -6,7 +6,8 @@ from toys import stream, toy_net
 
 import holdfast
 from holdfast.engine.draws import Draws
-from holdfast.parts.augment import AUGMENTATIONS, Augment, strong
+from holdfast.parts.augment import AUGMENTATIONS, Augment
+from holdfast.parts.augment.strong import strong
 
 
 def restate(*, lr, weight, views, host=None):

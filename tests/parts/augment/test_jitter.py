@@ -10,8 +10,9 @@ from toys import stream
 
 import holdfast
 from holdfast.engine.draws import Draws
-from holdfast.parts import augment
-from holdfast.parts.augment import AUGMENTATIONS, Augment, Jitter
+from holdfast.parts.augment import AUGMENTATIONS, Augment
+from holdfast.parts.augment import jitter as chain
+from holdfast.parts.augment.jitter import Jitter
 
 CPU = torch.device("cpu")
 AMOUNTS = {
@@ -87,7 +88,7 @@ def turn_and_shift(images, drawn):
 
 
 FAR = Jitter(
-    colours=((augment.hue, 0.06), (augment.gamma, 0.7)),
+    colours=((chain.hue, 0.06), (chain.gamma, 0.7)),
     degrees=15.0,
     shift=(1 / 16, -1 / 16),
     scale=0.9,
@@ -113,7 +114,7 @@ def test_zeros_from_beyond_the_padding_are_part_of_that_comparison():
 def test_each_colour_operation(name, bounds):
     images = pictures(2, 16, 16)
     for amount in (*bounds, 0.5 if name == "hue" else 1.0):
-        view = getattr(augment, name)(images, amount).clamp(0, 1)
+        view = getattr(chain, name)(images, amount).clamp(0, 1)
         expected = np.stack([recolour(image, name, amount) for image in images.numpy()])
         assert np.allclose(view.numpy(), expected, rtol=0, atol=1e-9)
 
@@ -192,7 +193,7 @@ def test_noise_is_all_that_is_added_to_the_drawn_view():
         (drawn,) = draws_of(1, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            noise = augment.jitter(images) - drawn(images)
+            noise = chain.jitter(images) - drawn(images)
         assert noise.std().item() == pytest.approx(0.005, rel=0.02)
         assert abs(noise.mean()) < 0.005 * 5 / math.sqrt(noise.numel())
 
