@@ -65,6 +65,10 @@ def test_a_tensor_is_neither_converted_nor_repeated(load_with, name, change, mes
             lambda header: {"options": {**header["options"], "rollback": "yes"}},
             "rollback is True or False, not 'yes'",
         ),
+        (
+            lambda header: {"options": {**header["options"], "health": {"colour": 1}}},
+            "expected of health the options estimator, every, level, found.*load another one",
+        ),
     ],
 )
 def test_a_header_that_is_not_what_it_should_be(load_with, change, message):

@@ -115,3 +115,11 @@ def test_strong_views_lie_where_the_images_lie():
     assert torch.allclose(moved(4 * images - 2), 4 * plain(images) - 2, atol=1e-4)
     with pytest.raises(ValueError, match=r"input_range=\(low, high\)"):
         holdfast.adapt(toy_net(), "consistency", input_range=None)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 1), (1, 7), (3, 2)])
+def test_a_strong_view_of_tiny_images(size):
+    for seed in range(8):
+        torch.manual_seed(seed)
+        view = strong(torch.rand(2, 3, *size))
+        assert view.shape[-2:] == size and bool(view.isfinite().all())

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.engine.health import GUARDS, Guard, HealthOptions
+from holdfast.util.words import shortened
 
 if TYPE_CHECKING:
     from holdfast.engine.checks import InputRange
@@ -63,7 +64,11 @@ class Options:
         watched = known.get("health", {})
         names = {field.name for field in fields(HealthOptions)}
         if not isinstance(watched, dict) or not names >= watched.keys():
-            raise ValueError(f"health has the options {', '.join(sorted(names))}, not {watched!r}.")
+            raise ValueError(
+                f"expected of health the options {', '.join(sorted(names))}, found "
+                f"{shortened(str(watched))}: the file is damaged, or from a later version; load "
+                "another one."
+            )
         known["health"] = HealthOptions(**watched)
         return cls(**known)
 

@@ -12,7 +12,8 @@ def strong(images: Tensor) -> Tensor:
     from kornia import augmentation as K  # two seconds to import, and few need it
 
     side = min(images.shape[-2:])
-    kernel = min(13, side - 1 - side % 2)  # three sigmas wide, odd, and smaller than the image
+    # Three sigmas wide, odd, and no larger than the image.
+    kernel = max(1, min(13, side - 1 - side % 2))
     chain = nn.Sequential(
         K.ColorJitter(0.4, 0.4, 0.4, 0.1, p=0.8),
         K.RandomGrayscale(p=0.2),
