@@ -1,6 +1,6 @@
 """Networks of other packages that results are measured on.
 
-    holdfast run --model benchmarks/nets.py:efficientnet_lite0 --mean 0.498 --std 0.502 --size 160 …
+holdfast run --model benchmarks/nets.py:efficientnet_lite0 --mean 0.498 --std 0.502 --size 160 …
 """
 
 from torch import nn

@@ -41,6 +41,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "paper": {"report", "cli"},
     "report": ALL - {"results", "util"},
     "cli": set(),
+    "__main__": ALL - {"cli"},
 }
 
 

@@ -318,3 +318,10 @@ def test_the_command_itself(folder):
     assert bad.returncode == 2 and bad.stdout == ""
     assert bad.stderr.startswith("holdfast: some_models has no 'nix'.")
     assert "Traceback" not in bad.stderr
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "card", "no-such"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "no-such" in done.stderr

@@ -16,7 +16,7 @@ from holdfast.recipes.registry import is_own
 # What shows, explains, fetches, plans or compares decides no number of a run. All else counts, and
 # so does a file that is new.
 ASIDE = {
-    "__init__.py",
+    *("__init__.py", "__main__.py"),
     *("cli/", "explain/", "paper/", "report/", "results/", "data/fetch/"),
     *(f"util/{name}.py" for name in ("cpu", "progress", "terminal", "words")),
     *("engine/export.py", "source/agreement.py", "data/make.py"),
