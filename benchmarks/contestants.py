@@ -11,50 +11,68 @@ from race import Contestant, Ratio
 from subject import Subject, bare_step
 
 import holdfast
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A method with its settings; `settle` batches pass before all of it is at work."""
-
-    spec: str
-    settle: int = 1
-
+from holdfast.explain.card import by_kind
 
 # A rate so small that the weights stay put, and limits so wide that what is reliable is kept.
 RATE = "lr=1e-9"
-EATA = f"eata({RATE},redundancy=2,fisher_samples={{batch}})"
-COTTA = f"cotta({RATE},augment_below=1e-9)"  # views have a row of their own
-RMT = f"rmt({RATE},warmup_samples=0)"
-
-ENTRIES = {
-    "tent": Entry(f"tent({RATE})"),
-    "eata": Entry(EATA),
-    "debias": Entry(f"debias({RATE})"),
-    "eata+debias": Entry(f"{EATA}+debias"),
-    "frozen": Entry("frozen"),
-    "bn": Entry("bn"),
-    "t3a": Entry("t3a"),
-    "eta": Entry(f"eta({RATE},redundancy=2)"),
-    "rdumb": Entry(f"rdumb({RATE},redundancy=2)"),
-    "sar": Entry(f"sar({RATE},reset_below=0)"),
-    "cotta": Entry(COTTA),
-    "rmt": Entry(RMT),
-    "rotta": Entry(f"rotta({RATE},every={{batch}},capacity={{batch}})"),
-    "tsd": Entry(f"tsd({RATE})"),
-    "ttac": Entry(f"ttac({RATE},threshold=0)"),
-    # A class counts from 16 images on, and each image here is of a class of its own.
-    "ttac-cifar": Entry(f"ttac({RATE},threshold=0,variant=cifar)", settle=16),
-    "consistency": Entry(f"consistency({RATE})"),
-    "cotta+debias": Entry(f"{COTTA}+debias"),
-    "rmt+debias": Entry(f"{RMT}+debias"),
-    "eata+ttac": Entry(f"{EATA}+ttac(threshold=0)"),
-    "eata+debias+consistency": Entry(f"{EATA}+debias+consistency"),
-    "bn+steady": Entry("bn+steady"),
-    "eata+debias+steady": Entry(f"{EATA}+debias+steady"),
+# Settings under which a method is measurable: one not named here joins as it is, but for its rate.
+SETTINGS = {
+    "eata": "redundancy=2,fisher_samples={batch}",
+    "eta": "redundancy=2",
+    "rdumb": "redundancy=2",
+    "sar": "reset_below=0",
+    "cotta": "augment_below=1e-9",  # views have a row of their own
+    "rmt": "warmup_samples=0",
+    "rotta": "every={batch},capacity={batch}",
+    "ttac": "threshold=0",
+    "ttac-cifar": "threshold=0,variant=cifar",
 }
+VARIANT_OF = {"ttac-cifar": "ttac"}
+# Batches that pass before all of it is at work. A class counts for TTAC's variant from 16 images
+# on, and each image here is of a class of its own.
+SETTLE = {"ttac-cifar": 16}
 # These run in all variants, the others in the default.
 CORE = ("tent", "eata", "debias", "eata+debias")
+# Measured beside every method alone and every plug-in on eata.
+BESIDE = (
+    "ttac-cifar",
+    "cotta+debias",
+    "rmt+debias",
+    "eata+debias+consistency",
+    "bn+steady",
+    "eata+debias+steady",
+)
+
+
+def names() -> tuple[str, ...]:
+    """Every contestant: all that is registered, hosts first."""
+    known = by_kind()
+    alone = [name for name, method in known.items() if method.stands_alone()]
+    on_eata = [f"eata+{name}" for name, method in known.items() if method.plugin]
+    return tuple(dict.fromkeys((*CORE, *alone, *filter(fits, on_eata), *BESIDE)))
+
+
+def fits(name: str) -> bool:
+    try:
+        holdfast.compose(name)
+    except ValueError:
+        return False
+    return True
+
+
+def spec_of(name: str, batch: int) -> str:
+    """As it is measured, with batches of so many images."""
+    host, *plugins = name.split("+")
+    learns = holdfast.methods()[VARIANT_OF.get(host, host)].learns
+    written = [_written(host, RATE if learns else ""), *(_written(one) for one in plugins)]
+    return "+".join(written).format(batch=batch)
+
+
+def _written(name: str, *more: str) -> str:
+    settings = ",".join(filter(None, (*more, SETTINGS.get(name, ""))))
+    method = VARIANT_OF.get(name, name)
+    return f"{method}({settings})" if settings else method
+
 
 Variant = Literal["contiguous", "channels_last", "compiled"]
 VARIANTS: dict[Variant, dict[str, Any]] = {
@@ -67,17 +85,17 @@ DEFAULT: Variant = "channels_last"
 Contestants = dict[Variant, dict[str, Contestant]]  # by variant, then by name
 
 
-def enter(subject: Subject, names: Collection[str], variants: Collection[Variant]) -> Contestants:
+def enter(subject: Subject, chosen: Collection[str], variants: Collection[Variant]) -> Contestants:
     found: Contestants = {}
     for variant in variants:
         options = VARIANTS[variant]
         found[variant] = {"bare": Contestant(bare_step(subject, **options))}
-        for name, entry in ENTRIES.items():
-            if name in names and (name in CORE or variant == DEFAULT):
-                spec = entry.spec.format(batch=len(subject.images))
+        for name in names():
+            if name in chosen and (name in CORE or variant == DEFAULT):
+                spec = spec_of(name, len(subject.images))
                 adapter = holdfast.adapt(subject.net, spec, source=subject.source, **options)
                 run = partial(adapter, subject.images)
-                found[variant][name] = Contestant(run, adapter, entry.settle)
+                found[variant][name] = Contestant(run, adapter, SETTLE.get(name, 1))
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import torch
 import tyro
-from contestants import ENTRIES, Measured, Variant, enter, neighbours
+from contestants import Measured, Variant, enter, names, neighbours
 from parts import measure_prototypes, measure_views
 from race import race, tell
 from rich.console import Console
@@ -38,7 +38,7 @@ from subject import make_subject
 # A round of CoTTA's views is 64 forwards, so there is one for so many rounds of steps.
 ROUNDS_PER_VIEWS = 5
 
-NAMES = (*ENTRIES, "cotta-views")
+NAMES = (*names(), "cotta-views")
 Name = tyro.extras.literal_type_from_choices(NAMES)
 Net = Literal["resnet20", "resnext29"]
 

@@ -5,9 +5,9 @@ import warnings
 
 import pytest
 import torch
-from compositions import COMPOSITIONS
+from compositions import COMPOSITIONS, warms_up
 from drifting import calibrated, home_net, images_of, labelled
-from running import assert_equal, load, run
+from running import assert_equal, law_of, load, run
 from toys import CLASSES, assert_same_state, state_of, toy_net
 
 import holdfast
@@ -16,10 +16,7 @@ from holdfast.engine.adapter import KIND
 from holdfast.engine.health import GUARDS
 from holdfast.util import files
 
-# A part of all compositions, with every method among them.
-SOME = [spec for spec in COMPOSITIONS if "+" not in spec and "rmt" not in spec]
-SOME += [spec for spec in COMPOSITIONS if "+" in spec and "rmt" not in spec][::5]
-# Those of them that batches of one class do harm to.
+# Those that batches of one class do harm to.
 HARMED = ["bn", "tent", "eata(redundancy=2)+debias", "cotta(views=2)", "tent+toy-lights"]
 OF_ONE_CLASS = [labelled(seed=3000 + i, label=i % CLASSES)[0] for i in range(60)]
 
@@ -65,7 +62,7 @@ def fall_back(adapter):
     raise AssertionError("it never fell back")
 
 
-@pytest.mark.parametrize("spec", SOME)
+@law_of([spec for spec in COMPOSITIONS if not warms_up(spec)])
 def test_where_nothing_rings_nothing_is_changed(net, source, adapt, spec):
     """Nor by being watched at all."""
     batches = images_of("clean", 3, count=16) + images_of("noise", 2, count=16)

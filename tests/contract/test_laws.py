@@ -1,4 +1,5 @@
-"""The laws. Every method and every host + plug-in inherits them by being registered."""
+"""The laws. Every method and every host + plug-in inherits them by being registered: each method
+alone is asked now, pairs now in test_pairs.py and here in `make test-full`."""
 
 import copy
 import math
@@ -10,6 +11,7 @@ from compositions import (
     ON_A_HOST,
     counts_batches,
     has_neutral,
+    in_episodes,
     keeps_samples,
     may_abstain,
     needs_a_batch,
@@ -17,8 +19,14 @@ from compositions import (
     neutralised,
     predicts_after,
     trains_norms,
+    without_neutral,
 )
-from running import KINDS, LAW, OPENINGS, assert_equal, law_of_openings, load, run
+from laws import (
+    loaded_goes_on_as_if_never_stopped,
+    neutral_is_not_there,
+    predict_is_what_a_call_returns_and_changes_nothing,
+)
+from running import KINDS, LAW, OPENINGS, assert_equal, law_of, law_of_openings, load, run
 from torch import nn
 from toys import (
     CLASSES,
@@ -34,11 +42,11 @@ import holdfast
 from holdfast.explain.card import card
 
 
-@pytest.mark.parametrize("spec", [s for s in ON_A_HOST if has_neutral(s)])
+@law_of([s for s in ON_A_HOST if has_neutral(s)])
 def test_a_plugin_with_neutral_settings_is_not_there(adapt, spec):
-    with_plugin, host = adapt(neutralised(spec)), adapt(spec.split("+")[0])
-    assert_equal(run(with_plugin, stream(KINDS)), run(host, stream(KINDS)))
-    assert_same_state(state_of(with_plugin), state_of(host))
+    host = adapt(without_neutral(spec))
+    expected = run(host, stream(KINDS))
+    neutral_is_not_there(adapt(neutralised(spec)), stream(KINDS), expected, state_of(host))
 
 
 @law_of_openings
@@ -47,10 +55,7 @@ def test_saved_and_loaded_goes_on_as_if_never_stopped(adapt, net, source, tmp_pa
     run(adapter, stream(KINDS))
     adapter.save(tmp_path / "state")
     loaded = load(tmp_path / "state", net, spec, source)
-    assert_same_state(state_of(loaded), state_of(adapter))
-    later = stream(KINDS, seed=2, last=5)
-    assert_equal(run(loaded, later), run(adapter, later))
-    assert_same_state(state_of(loaded), state_of(adapter))
+    loaded_goes_on_as_if_never_stopped(loaded, adapter, stream(KINDS, seed=2, last=5))
 
 
 @law_of_openings
@@ -144,9 +149,7 @@ def test_a_batch_of_one(adapt, spec):
         assert adapter(image).shape == (1, CLASSES)
 
 
-@pytest.mark.parametrize(
-    "spec", [s for s in COMPOSITIONS if not keeps_samples(s) and not counts_batches(s)]
-)
+@law_of([s for s in COMPOSITIONS if not (keeps_samples(s) or counts_batches(s) or in_episodes(s))])
 def test_a_window_of_single_images_is_a_batch_of_the_last(adapt, spec):
     """Image t is predicted and learnt from within images t−3 … t; the first has only itself."""
     single, batched = adapt(spec, window=4), adapt(spec)
@@ -176,7 +179,7 @@ def test_a_net_without_norm_layers(spec):
         run(holdfast.adapt(net, spec, source=source), stream(KINDS))
 
 
-@pytest.mark.parametrize("spec", [s for s in COMPOSITIONS if trains_norms(s)])
+@law_of([s for s in COMPOSITIONS if trains_norms(s)])
 @pytest.mark.parametrize("norm", [group_norm, nn.InstanceNorm2d])
 def test_a_net_without_batch_norm_takes_single_images(spec, norm):
     net = toy_net(
@@ -202,7 +205,7 @@ def test_dropout_is_not_switched_on(spec, mode):
     assert_equal(run(adapter, stream(KINDS)), run(without, stream(KINDS)))
 
 
-@pytest.mark.parametrize("spec", [s for s in COMPOSITIONS if may_abstain(s)])
+@law_of([s for s in COMPOSITIONS if may_abstain(s)])
 def test_no_reliable_image_leaves_weights_alone(adapt, spec):
     """Where no term speaks whatever the batch (as Tent's entropy does), nothing moves."""
     adapter = adapt(spec)
@@ -219,7 +222,7 @@ def test_no_reliable_image_leaves_weights_alone(adapt, spec):
 
 # What is exported of several states is the one met last.
 @pytest.mark.usefixtures("toy_methods")
-@pytest.mark.parametrize("spec", COMPOSITIONS + [s for s in OPENINGS if "toy-lights" not in s])
+@law_of(COMPOSITIONS + [s for s in OPENINGS if "toy-lights" not in s])
 def test_frozen_with_batch_statistics_agrees_with_predict(adapt, spec):
     adapter = adapt(spec)
     run(adapter, stream(KINDS))
@@ -235,16 +238,7 @@ def test_frozen_with_batch_statistics_agrees_with_predict(adapt, spec):
 def test_predict_is_what_a_call_returns_and_changes_nothing(adapt, spec):
     adapter = adapt(spec)
     for images in stream(KINDS):
-        before, last = state_of(adapter), adapter.last
-        predicted = adapter.predict(images)
-        assert_same_state(state_of(adapter), before)
-        assert adapter.last is last
-        got = adapter(images)
-        # What leaves after the update is what is predicted from then on, unless it is taken back.
-        after = adapter._slots.prediction.after
-        predicted = adapter.predict(images) if predicts_after(spec) else predicted
-        assert torch.equal(predicted, got) or (after and not predicts_after(spec))
-        assert not predicted.requires_grad
+        predict_is_what_a_call_returns_and_changes_nothing(adapter, spec, images)
 
 
 @LAW

@@ -1,11 +1,11 @@
 """The laws on what goes wrong: it is reported, and nothing changes."""
 
-import re
 import warnings
 from contextlib import ExitStack
 
 import pytest
 import torch
+from laws import bad_batch_is_an_error_and_changes_nothing
 from running import LAW, law_of_openings, run
 from toys import assert_same_state, state_of, stream, toy_net, toy_source
 
@@ -37,13 +37,7 @@ def test_a_bad_batch_is_an_error_and_changes_nothing(adapt, spec):
     good = stream(("some", "all", "some", "none", "all") * 2, seed=5)
     for batch, (images, message) in zip(good, BAD.values(), strict=False):
         adapter(batch)
-        before = state_of(adapter)
-        adapter.last = holdfast.Last()
-        for call in (adapter.predict, adapter):
-            with pytest.raises(ValueError, match=message):
-                call(images)
-            assert_same_state(state_of(adapter), before)
-        assert re.search(message, adapter.last.refused)
+        bad_batch_is_an_error_and_changes_nothing(adapter, images, message)
     assert all(p.grad is None for p in adapter.model.parameters())
     untroubled = adapt(spec)
     run(untroubled, good[: len(BAD)])

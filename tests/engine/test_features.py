@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from compositions import COMPOSITIONS
+from compositions import COMPOSITIONS, learns_from_a_memory
+from running import LAW, law_of, run
 from torch import nn
 from toys import (
     CLASSES,
@@ -17,10 +18,6 @@ from toys import (
 import holdfast
 
 
-def run(adapter, batches):
-    return [adapter(images) for images in batches]
-
-
 def seen_by_head(adapter, images):
     """What the head of the network that learns is given first, while it adapts to a batch."""
     seen = []
@@ -29,7 +26,7 @@ def seen_by_head(adapter, images):
     return seen[0].detach()
 
 
-@pytest.mark.parametrize("spec", COMPOSITIONS)
+@LAW
 def test_features_change_nothing(spec):
     net = toy_net()
     source = toy_source(net)
@@ -46,8 +43,7 @@ def test_features_change_nothing(spec):
     assert_same_state(state_of(computed_logits), state_of(left_alone))
 
 
-# RoTTA's network never sees a batch: it learns from the memory, and its teacher predicts.
-@pytest.mark.parametrize("spec", [s for s in COMPOSITIONS if not s.startswith("rotta")])
+@law_of([s for s in COMPOSITIONS if not learns_from_a_memory(s)])
 def test_features_are_those_of_the_next_step(spec):
     net = toy_net()
     adapter = holdfast.adapt(net, spec, source=toy_source(net))
@@ -123,7 +119,7 @@ def test_features_that_cannot_be():
         holdfast.adapt(headless, "tent").features(torch.rand(4, 3, 8, 8))
 
 
-@pytest.mark.parametrize("spec", COMPOSITIONS)
+@LAW
 def test_prototypes_are_there_with_debias_alone(spec):
     net = toy_net()
     adapter = holdfast.adapt(net, spec, source=toy_source(net))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from compositions import SMALL
+from compositions import ALONE, SMALL
 from torch import nn
 from toys import CLASSES, FEATURES, source_batches, stream, toy_net
 
@@ -11,8 +11,7 @@ from holdfast.engine.network import Network
 from holdfast.engine.step import Step
 
 KINDS = ("behind", "before", "whole", "tokens")
-SPECS = [SMALL.get(name, name) for name in holdfast.methods()]
-SPECS += [f"{SMALL[host]}+debias(filter=false)" for host in ("eata", "cotta", "rmt")]
+SPECS = ALONE + [f"{SMALL[host]}+debias(filter=false)" for host in ("eata", "cotta", "rmt")]
 
 
 class Pooled(nn.Module):

@@ -1,8 +1,11 @@
 """Cards say what a composition really is, and what a stream."""
 
 import re
+from dataclasses import dataclass
 
 import pytest
+from toy_methods import TOYS
+from toys import toy_net
 
 import holdfast
 from holdfast.data.streams import kinds
@@ -89,7 +92,7 @@ def test_on_a_host_a_plugin_is_not_alone_and_leaves_the_host_its_settings():
 
 
 @pytest.mark.parametrize("preset", [None, "cifar100-c", "imagenet-c"])
-@pytest.mark.parametrize("name", holdfast.methods())
+@pytest.mark.parametrize("name", [n for n, one in holdfast.methods().items() if one.stands_alone()])
 def test_a_card_shows_every_resolved_value_and_what_it_takes(name, preset):
     made = card(name, preset, classes=10)
     resolved = holdfast.compose(name, preset=preset).for_classes(10).host
@@ -128,6 +131,39 @@ def test_the_table_has_a_row_for_each_method():
     assert by_name["debias"].split()[1] == "plug-in," and by_name["eata"].split()[1] == "host"
     assert "prototypes" in by_name["debias"] and "0 to 1" in by_name["debias"]
     assert by_name["tent"].endswith(card("tent").parts[0].sentence)
+    hosts = [name for name in by_name if holdfast.methods()[name].standalone]
+    plugins = [name for name in by_name if name not in hosts]
+    assert list(by_name) == sorted(hosts) + sorted(plugins)
+
+
+@pytest.mark.usefixtures("toy_methods")
+def test_of_a_plugin_that_needs_a_host_the_table_has_what_it_adds():
+    @holdfast.register("toy-guest")
+    @dataclass(frozen=True)
+    class Guest(TOYS["toy-centre"]):
+        """Is no method by itself."""
+
+        def extra_forwards(self):
+            return 2
+
+        def objection(self, host):
+            return "write tent+toy-guest" if host is None else None
+
+    assert (Guest.kind(), TOYS["toy-centre"].kind()) == ("plug-in", "plug-in, or alone")
+    (row,) = (x for x in as_text(methods_table()).splitlines() if x.startswith("toy-guest"))
+    cells = [
+        "toy-guest",
+        "plug-in",
+        "as its host",
+        "nothing",
+        "+2",
+        "+0",
+        "Is no method by itself.",
+    ]
+    assert re.split(r"\s{2,}", row) == cells
+    assert "toy-guest" not in holdfast.doctor(toy_net()).methods
+    with pytest.raises(ValueError, match=r"write tent\+toy-guest"):
+        card("toy-guest")
 
 
 @pytest.mark.parametrize("name", kinds())

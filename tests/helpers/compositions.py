@@ -17,47 +17,88 @@ SMALL = {
 }
 
 
-def _all() -> list[str]:
-    found = holdfast.methods()
-    plugins = [name for name, method in found.items() if method.plugin]
-    hosts = [name for name, method in found.items() if method.learns and method.standalone]
-    compositions = [(name,) for name in found]
-    compositions += [
-        (host, plugin) for host in found for plugin in plugins if _go_together(host, plugin)
-    ]
-    compositions += [(host, *(p for p in plugins if _go_together(host, p))) for host in hosts]
-    compositions += [tuple(plugins)]
-    return ["+".join(SMALL.get(name, name) for name in names) for names in compositions]
+# These are asked every law each time, as every method alone is: what the README recommends, and
+# what the paper is about.
+RECOMMENDED = [
+    "tent+debias",
+    "eata+debias",
+    "sar+debias",
+    "cotta+debias",
+    "rmt+debias",
+    "rotta+debias",
+    "eata+debias+steady",
+    "tent+consistency",
+]
 
 
-def _go_together(host: str, plugin: str) -> bool:
-    if host == plugin or not holdfast.methods()[host].standalone:
+def _spec(*names: str) -> str:
+    return "+".join(SMALL.get(name, name) for name in names)
+
+
+def _go_together(*names: str) -> bool:
+    try:
+        holdfast.compose(_spec(*names))
+    except ValueError:
         return False
-    host, plugin = (holdfast.methods()[name]().resolved() for name in (host, plugin))
-    return plugin.objection(host) is None
+    return True
 
 
-COMPOSITIONS = _all()
+def _with_all(*names: str) -> list[str]:
+    """With every plug-in that goes with those before it."""
+    for plugin in PLUGINS:
+        if plugin not in names and _go_together(*names, plugin):
+            names = (*names, plugin)
+    return [_spec(*names)] if len(names) > 2 else []
+
+
+def _all_pairs() -> list[str]:
+    pairs = ((host, plugin) for host in HOSTS for plugin in PLUGINS)
+    return [_spec(*pair) for pair in pairs if _go_together(*pair)]
+
+
+HOSTS = [name for name, method in holdfast.methods().items() if method.standalone]
+PLUGINS = [name for name, method in holdfast.methods().items() if method.plugin]
+ALONE = [_spec(name) for name in holdfast.methods() if _go_together(name)]
+PAIRS = _all_pairs()
+LEARNER = next(p for p in PLUGINS if holdfast.methods()[p].learns and p not in HOSTS)
+WHOLE = [spec for host in (*HOSTS, LEARNER) for spec in _with_all(host)]
+
+AT_ONCE = ALONE + [_spec(*spec.split("+")) for spec in RECOMMENDED]
+COMPOSITIONS = list(dict.fromkeys(AT_ONCE + PAIRS + WHOLE))
 ON_A_HOST = [
     spec for spec in COMPOSITIONS if holdfast.compose(spec).host.standalone and "+" in spec
 ]
 
 
 def neutralised(spec: str) -> str:
-    """The same with every plug-in at its neutral settings."""
+    """The same with every plug-in at its neutral settings that has any."""
     host, *plugins = spec.split("+")
-    names = [plugin.split("(")[0] for plugin in plugins]
-    return "+".join([host, *(f"{name}({_neutral(name)})" for name in names)])
+    return "+".join([host, *map(_neutral, plugins)])
 
 
 def _neutral(plugin: str) -> str:
-    settings = holdfast.methods()[plugin].neutral
-    return ",".join(f"{name}={value}" for name, value in settings.items())
+    name = plugin.split("(")[0]
+    settings = holdfast.methods()[name].neutral
+    if settings is None:
+        return plugin
+    return f"{name}({','.join(f'{key}={value}' for key, value in settings.items())})"
+
+
+def without_neutral(spec: str) -> str:
+    """The same without every plug-in that has neutral settings."""
+    host, *plugins = spec.split("+")
+    return "+".join([host, *(plugin for plugin in plugins if _neutral(plugin) == plugin)])
 
 
 def has_neutral(spec: str) -> bool:
-    """Whether every plug-in has settings under which it changes nothing."""
-    return all(plugin.neutral is not None for plugin in holdfast.compose(spec).plugins)
+    """Whether some plug-in has settings under which it changes nothing."""
+    return without_neutral(spec) != spec
+
+
+def declares_neutral(plugin: type[holdfast.Method]) -> bool:
+    """Whether it says under which settings it changes nothing, or that there are none such."""
+    own = plugin.__mro__[: plugin.__mro__.index(holdfast.Method)]
+    return any("neutral" in vars(one) for one in own)
 
 
 def needs_a_batch(spec: str) -> bool:
@@ -94,3 +135,17 @@ def counts_batches(spec: str) -> bool:
 def predicts_after(spec: str) -> bool:
     """Whether the logits that leave are made after the update."""
     return getattr(holdfast.compose(spec).host, "predict", None) == "after"
+
+
+def in_episodes(spec: str) -> bool:
+    """Whether it looks at each image by itself, so that a window has no use."""
+    return holdfast.compose(spec).host.episode_steps() > 0
+
+
+def learns_from_a_memory(spec: str) -> bool:
+    """Whether the network that learns never sees a batch, but images that are kept."""
+    return holdfast.compose(spec).host.keeps_images
+
+
+def warms_up(spec: str) -> bool:
+    return "warm-up" in holdfast.compose(spec).needs

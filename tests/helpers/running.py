@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from compositions import COMPOSITIONS
+from compositions import AT_ONCE, COMPOSITIONS
 
 import holdfast
 
 KINDS = ("some", "all", "none", "some", "all")
-LAW = pytest.mark.parametrize("spec", COMPOSITIONS)
 ETA = "eta(redundancy=2)"
 # Of methods in toy_methods.py: all that uses the openings.
 OPENINGS = [
@@ -32,10 +31,22 @@ OPENINGS = [
 ]
 
 
+def law_of(specs):
+    """A law that these are asked: now those of AT_ONCE and toys, in `make test-full` the others.
+    What every pair is asked now is in test_pairs.py."""
+    later = set(COMPOSITIONS) - set(AT_ONCE)
+    slow = [pytest.mark.slow]
+    return pytest.mark.parametrize(
+        "spec", [pytest.param(spec, marks=slow if spec in later else ()) for spec in specs]
+    )
+
+
 def law_of_openings(test):
     """A law that what uses the openings is asked, too."""
-    asked = pytest.mark.parametrize("spec", COMPOSITIONS + OPENINGS)
-    return pytest.mark.usefixtures("toy_methods")(asked(test))
+    return pytest.mark.usefixtures("toy_methods")(law_of(COMPOSITIONS + OPENINGS)(test))
+
+
+LAW = law_of(COMPOSITIONS)
 
 
 def load(path, net, spec, source):

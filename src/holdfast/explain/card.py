@@ -190,13 +190,22 @@ def _range(fewest_and_most: tuple[int, int]) -> str:
     return str(most) if fewest == most else f"{fewest} to {most}"
 
 
+def by_kind() -> dict[str, type[Method]]:
+    """All methods by name, hosts first and then plug-ins."""
+    return dict(sorted(methods().items(), key=lambda item: not item[1].standalone))
+
+
 def methods_table() -> Table:
-    """One row a method, from its card."""
+    """One row a method, from its card; of a plug-in that needs a host, what it adds to that."""
     rows = []
-    for name, method in methods().items():
-        traits = card(name)
-        needs, costs = ", ".join(traits.needs) or "nothing", (traits.forwards, traits.backwards)
-        sentence = traits.parts[0].sentence
-        rows.append((name, method.kind(), traits.trains, needs, *costs, sentence))
+    for name, method in by_kind().items():
+        if method.stands_alone():
+            traits = card(name)
+            costs = (traits.forwards, traits.backwards)
+            trains = traits.trains.replace(TRAINS["norm"], "norm layers")
+        else:
+            trains, costs = "as its host", (f"+{method().resolved().extra_forwards()}", "+0")
+        needs = ", ".join(method().resolved().needs()) or "nothing"
+        rows.append((name, method.kind(), trains, needs, *costs, describe(method)[0]))
     headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
     return columns(*headings, rows=rows)

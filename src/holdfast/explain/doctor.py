@@ -195,7 +195,7 @@ def doctor(
             )
             if runs
             else Fit(False, ("not tried: the model fails on these images",))
-            for name in chosen or methods()
+            for name in chosen or [n for n, method in methods().items() if method.stands_alone()]
         }
     return Diagnosis(
         model=_describe(model),

@@ -128,7 +128,15 @@ class Method(Settled):
     def kind(cls) -> str:
         if not cls.plugin:
             return "host"
-        return "host or plug-in" if cls.standalone else "plug-in, or alone"
+        if cls.standalone:
+            return "host or plug-in"
+        return "plug-in, or alone" if cls.stands_alone() else "plug-in"
+
+    @classmethod
+    def stands_alone(cls) -> bool:
+        """Whether it may be written without a host before it."""
+        alone = CompositionContext(alone=True)
+        return cls.standalone or cls().resolved(alone).objection(None) is None
 
     def has_effect(self) -> bool:
         """Whether it does anything: under its neutral settings it does not."""

@@ -35,6 +35,7 @@ class Steady(Method):
     standalone: ClassVar[bool] = False
     needs_steps: ClassVar[bool] = False
     serves_single: ClassVar[bool] = True
+    neutral: ClassVar = None
 
     skew: float = setting(
         0.1,

@@ -1,0 +1,46 @@
+"""Laws that every pair of a host and a plug-in is asked each time, and all else too."""
+
+import re
+
+import pytest
+import torch
+from compositions import predicts_after
+from running import assert_equal, run
+from toys import assert_same_state, state_of
+
+import holdfast
+
+
+def neutral_is_not_there(neutral, batches, expected, state):
+    """A plug-in with neutral settings is its host, which gave this and ended in that state."""
+    assert_equal(run(neutral, batches), expected)
+    assert_same_state(state_of(neutral), state)
+
+
+def loaded_goes_on_as_if_never_stopped(loaded, adapter, later):
+    assert_same_state(state_of(loaded), state_of(adapter))
+    assert_equal(run(loaded, later), run(adapter, later))
+    assert_same_state(state_of(loaded), state_of(adapter))
+
+
+def predict_is_what_a_call_returns_and_changes_nothing(adapter, spec, images):
+    before, last = state_of(adapter), adapter.last
+    predicted = adapter.predict(images)
+    assert_same_state(state_of(adapter), before)
+    assert adapter.last is last
+    got = adapter(images)
+    # What leaves after the update is what is predicted from then on, unless it is taken back.
+    after = adapter._slots.prediction.after
+    predicted = adapter.predict(images) if predicts_after(spec) else predicted
+    assert torch.equal(predicted, got) or (after and not predicts_after(spec))
+    assert not predicted.requires_grad
+
+
+def bad_batch_is_an_error_and_changes_nothing(adapter, images, message):
+    before = state_of(adapter)
+    adapter.last = holdfast.Last()
+    for call in (adapter.predict, adapter):
+        with pytest.raises(ValueError, match=message):
+            call(images)
+        assert_same_state(state_of(adapter), before)
+    assert re.search(message, adapter.last.refused)
