@@ -24,15 +24,19 @@ if TYPE_CHECKING:
     from holdfast.recipes.consistency import Consistency as Consistency
     from holdfast.recipes.cotta import Cotta as Cotta
     from holdfast.recipes.debias import Debias as Debias
+    from holdfast.recipes.deyo import Deyo as Deyo
     from holdfast.recipes.eata import Eata as Eata
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.frozen import Bn as Bn
     from holdfast.recipes.frozen import Frozen as Frozen
+    from holdfast.recipes.lame import Lame as Lame
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.registry import register as register
     from holdfast.recipes.rmt import Rmt as Rmt
     from holdfast.recipes.rotta import Rotta as Rotta
+    from holdfast.recipes.rpl import Rpl as Rpl
+    from holdfast.recipes.santa import Santa as Santa
     from holdfast.recipes.sar import Sar as Sar
     from holdfast.recipes.steady import Steady as Steady
     from holdfast.recipes.t3a import T3a as T3a
