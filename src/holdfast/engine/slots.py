@@ -48,6 +48,11 @@ class Slots:
         return "-".join([name, *(type(each).__name__ for each in (self.prediction, *self.refine))])
 
     @property
+    def answers_between(self) -> bool:
+        """Whether a batch is predicted while it is learnt from."""
+        return self.learn is not None and self.learn.answers
+
+    @property
     def networks(self) -> list[Network]:
         """The network that adapts, and those beside it."""
         return [self.task.network, *self.task.companions]

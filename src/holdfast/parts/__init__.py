@@ -22,8 +22,14 @@ from holdfast.parts.learn import Learn as Learn
 from holdfast.parts.learn import PlainStep as PlainStep
 from holdfast.parts.learn import Proposal as Proposal
 from holdfast.parts.learn import SamStep as SamStep
+from holdfast.parts.memory import BalancedMemory as BalancedMemory
+from holdfast.parts.memory import FifoMemory as FifoMemory
 from holdfast.parts.memory import Memory as Memory
-from holdfast.parts.memory import MemoryStep as MemoryStep
+from holdfast.parts.memory import TimelyMemory as TimelyMemory
+from holdfast.parts.memory_steps import AnsweringStep as AnsweringStep
+from holdfast.parts.memory_steps import MemoryStep as MemoryStep
+from holdfast.parts.memory_steps import StoredTeacher as StoredTeacher
+from holdfast.parts.memory_steps import TeacherMemoryStep as TeacherMemoryStep
 from holdfast.parts.predict import Export as Export
 from holdfast.parts.predict import Learnt as Learnt
 from holdfast.parts.predict import Predicted as Predicted
