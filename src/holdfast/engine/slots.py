@@ -58,9 +58,11 @@ class Slots:
         return [self.task.network, *self.task.companions]
 
     def told(self) -> Mapping[str, Any]:
-        """What statistics say of a batch: those of the first network that recorded it."""
+        """What the prediction says of a batch, and statistics: those of the first network that
+        recorded it."""
         known = [network.statistics for network in self.networks if network.statistics is not None]
-        return next((told for told in (one.told() for one in known) if told), {})
+        by_statistics = next((told for told in (one.told() for one in known) if told), {})
+        return {**by_statistics, **self.prediction.told()}
 
 
 def fill(method: Composition, model: nn.Module, source: Source | None, options: Options) -> Slots:

@@ -2,6 +2,7 @@
 `holdfast.Method`, `holdfast.Learner`, `holdfast.register` and `holdfast.setting`."""
 
 from holdfast.engine.draws import Draws as Draws
+from holdfast.engine.iabn import ByInstance as ByInstance
 from holdfast.engine.network import Network as Network
 from holdfast.engine.network import features_and_logits as features_and_logits
 from holdfast.engine.network import logits_of as logits_of
@@ -13,6 +14,7 @@ from holdfast.engine.norms import Normalisation as Normalisation
 from holdfast.engine.norms import Statistics as Statistics
 from holdfast.engine.steady import BySteady as BySteady
 from holdfast.engine.step import Step as Step
+from holdfast.engine.stored import ByStored as ByStored
 from holdfast.parts.augment import AUGMENTATIONS as AUGMENTATIONS
 from holdfast.parts.augment import Augment as Augment
 from holdfast.parts.augment import Augmentation as Augmentation
@@ -42,6 +44,7 @@ from holdfast.parts.select import Select as Select
 from holdfast.parts.supports import Joined as Joined
 from holdfast.parts.supports import Supports as Supports
 from holdfast.parts.task import Task as Task
+from holdfast.parts.terms import OffsetEntropy as OffsetEntropy
 from holdfast.parts.terms import ReliableEntropy as ReliableEntropy
 from holdfast.parts.terms import Term as Term
 from holdfast.parts.terms import TermResult as TermResult

@@ -96,7 +96,7 @@ class Memory(ABC):
 
 
 class TimelyMemory(Memory):
-    """Spread evenly between classes; old and uncertain images go first (Yuan et al. 2023, RoTTA)."""
+    """Spread evenly between classes; old and uncertain ones go first (Yuan et al. 2023, RoTTA)."""
 
     def __init__(
         self, capacity: int, classes: int, *, lambda_time: float, lambda_uncertainty: float

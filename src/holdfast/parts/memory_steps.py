@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -20,18 +19,19 @@ from holdfast.parts.upkeep import Teacher
 
 class MemoryStep(Learn):
     """Puts images into memory one by one, and takes a step from all of it after every so many,
-    wherever in a batch that is; or once a batch.
+    wherever in a batch that is; or once a batch. They are labelled by the prediction of the batch,
+    made before.
 
     inner: how a step is taken. every: None for once a batch.
     """
 
     at_once = True
 
-    def __init__(self, inner: PlainStep, memory: Memory, network: Network, every: int | None):
+    def __init__(self, inner: PlainStep, memory: Memory, prediction: Prediction, every: int | None):
         self.inner = inner
         self.parameters = inner.parameters
         self.memory = memory
-        self.network = network
+        self.prediction = prediction
         self.every = every
 
     def tensors(self) -> dict[str, Tensor]:
@@ -41,7 +41,7 @@ class MemoryStep(Learn):
         return self.memory.state()
 
     def load_extra_state(self, saved: Mapping[str, Tensor]) -> None:
-        self.memory.load(saved, self.network.device)
+        self.memory.load(saved, self.prediction.network.device)
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         self.check(step.images)
@@ -53,7 +53,7 @@ class MemoryStep(Learn):
             if self.every is None or self.memory.clock % self.every == 0:
                 update = Proposal()
                 if self.memory.items:
-                    update = self.inner.propose(self.view(), terms)
+                    update = self.inner.propose(self.view(step.network), terms)
                 update.backwards += proposal.backwards
                 proposal = update
                 if not update.finite():
@@ -75,14 +75,13 @@ class MemoryStep(Learn):
                     f"{tuple(images.shape[1:])}: keep one size, or reset() first."
                 )
 
-    @abstractmethod
     def look(self, step: Step, start: int, end: int) -> Tensor:
         """The logits by which these of the batch's new images are labelled."""
+        return step.cached(self.prediction.forward).logits[-step.newest :][start:end]
 
-    def view(self) -> Step:
+    def view(self, network: Network) -> Step:
         """The look at the memory that is learnt from."""
-        images = self.network.prepare(self.memory.images)
-        return Step(self.network, images, learning=True, record=True)
+        return Step(network, network.prepare(self.memory.images), learning=True, record=True)
 
     @torch.no_grad()
     def take(self, update: Proposal) -> None:
@@ -100,24 +99,22 @@ class MemoryStep(Learn):
 
 
 class TeacherMemoryStep(MemoryStep):
-    """Labels are the prediction's, made of the whole batch before; the student learns from an
-    augmented view, and the teacher follows it."""
+    """Labels are the teacher's; the student learns from an augmented view, and the teacher follows
+    it."""
 
     def __init__(
         self,
         inner: PlainStep,
         memory: Memory,
-        network: Network,
+        prediction: Prediction,
         every: int | None,
         *,
         augment: Augment,
-        prediction: Prediction,
         teacher: Teacher,
         teacher_momentum: float,
     ):
-        super().__init__(inner, memory, network, every)
+        super().__init__(inner, memory, prediction, every)
         self.augment = augment
-        self.predict = prediction.forward
         self.teacher = teacher
         self.teacher_momentum = teacher_momentum
 
@@ -128,16 +125,16 @@ class TeacherMemoryStep(MemoryStep):
         super().check(images)
         self.augment.check(images)
 
-    def look(self, step: Step, start: int, end: int) -> Tensor:
-        return step.cached(self.predict).logits[-step.newest :][start:end]
-
-    def view(self) -> Step:
-        images = self.augment(self.network.prepare(self.memory.images))
-        return Step(self.network, self.network.prepare(images), learning=True, record=True)
+    def view(self, network: Network) -> Step:
+        images = self.augment(network.prepare(self.memory.images))
+        return Step(network, network.prepare(images), learning=True, record=True)
 
     def take(self, update: Proposal) -> None:
         super().take(update)
         self.augment.commit()
+        self.follow()
+
+    def follow(self) -> None:
         self.teacher.follow(self.teacher_momentum)
 
 
@@ -173,6 +170,6 @@ class AnsweringStep(MemoryStep):
             self.seen = []
 
     def look(self, step: Step, start: int, end: int) -> Tensor:
-        seen = Step(self.network, step.images[-step.newest :][start:end])
+        seen = Step(step.network, step.images[-step.newest :][start:end])
         self.seen.append(seen)
         return seen.logits

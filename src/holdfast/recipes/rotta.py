@@ -108,10 +108,9 @@ class Rotta(Learner):
         return TeacherMemoryStep(
             PlainStep(self.descent(), parameters),
             task.cached(self._memory),
-            task.network,
+            task.cached(self._prediction),
             self.every,
             augment=task.augment(AUGMENTATIONS[self.augment]),
-            prediction=task.cached(self._prediction),
             teacher=task.teacher,
             teacher_momentum=self.teacher_momentum,
         )

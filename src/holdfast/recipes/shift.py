@@ -88,8 +88,8 @@ class Shift(Method):
     """
 
     paper: ClassVar[str] = (
-        "Niu et al. 2024, Test-time model adaptation with only forward passes (FOA), its "
-        "activation shifting alone"
+        "Niu et al. 2024, Test-time model adaptation with only forward passes (FOA), arXiv "
+        "2404.01650, its activation shifting alone"
     )
     predicts: ClassVar[str] = "the head's logits of moved features; of the first batch, as they are"
     note: ClassVar[str] = (
