@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.frozen import Bn as Bn
     from holdfast.recipes.frozen import Frozen as Frozen
     from holdfast.recipes.lame import Lame as Lame
+    from holdfast.recipes.petta import Petta as Petta
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.registry import register as register
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.rpl import Rpl as Rpl
     from holdfast.recipes.santa import Santa as Santa
     from holdfast.recipes.sar import Sar as Sar
+    from holdfast.recipes.shift import Shift as Shift
     from holdfast.recipes.steady import Steady as Steady
     from holdfast.recipes.t3a import T3a as T3a
     from holdfast.recipes.tent import Tent as Tent

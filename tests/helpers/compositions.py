@@ -9,6 +9,7 @@ SMALL = {
     "eta": "eta(redundancy=2)",
     "rdumb": "rdumb(redundancy=2,reset_every=5)",
     "cotta": "cotta(augment_below=0.8,views=3,restore=0.1)",
+    "petta": "petta(capacity=12)",
     "rmt": "rmt(warmup_samples=28,lr=0.001)",
     "rotta": "rotta(capacity=12,every=20)",
     "t3a": "t3a(keep=3)",

@@ -161,8 +161,8 @@ class Adapter(NotExportable):
             logits = batch.logits
         else:
             undo()
-            after = self._slots.prediction.after
-            logits = self._runner.predict(images, newest) if after else batch.logits
+            later = self._slots.prediction.after or self._slots.answers_between
+            logits = self._runner.predict(images, newest) if later else batch.logits
         proposal, problem = batch.proposal, batch.problem
         due = self._slots.learn is not None and proposal.due
         idle = False
@@ -252,7 +252,9 @@ class Adapter(NotExportable):
         next batch, (images, feature size); with no change to anything."""
         with self._lock, torch.inference_mode(False), self._full_precision():
             batch, newest = self._admit(images)
-            return Step(self.network, batch, aside=True).features[-newest:]
+            # Where it predicts between steps, a batch is not what it learns from.
+            learnt_from = not self._slots.answers_between
+            return Step(self.network, batch, aside=learnt_from).features[-newest:]
 
     def _full_precision(self) -> AbstractContextManager[Any]:
         """Forwards run in the precision asked for, or the caller's autocast; all else in full."""

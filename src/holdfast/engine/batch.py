@@ -76,8 +76,9 @@ class Runner:
         route = self.state.route
         return None if route is None else route(images, learnt(self.state.tensors()))
 
-    def _answer(self, step: Step) -> list[Predicted]:
-        answer = [step.cached(self.slots.prediction.forward)]
+    def _answer(self, step: Step, predicted: Predicted | None = None) -> list[Predicted]:
+        """The prediction, if it has not been made, and what becomes of it."""
+        answer = [predicted or step.cached(self.slots.prediction.forward)]
         seen = answer[0].seen or step
         for refine in self.slots.refine:
             answer.append(refine(answer[-1].logits, seen))
@@ -107,9 +108,12 @@ class Runner:
             if after:
                 # What is predicted is not known yet, but whether logits are finite.
                 answer = [Predicted(step.logits)]
-            answer = answer or self._answer(step)
+            if not answer and not self.slots.answers_between:
+                answer = self._answer(step)
         with torch.enable_grad():
             proposal = Proposal() if learn is None else learn.propose(step, self.slots.terms)
+        with torch.no_grad():
+            answer = answer or self._answer(step, proposal.answer)
         return Examined(step, answer, proposal, routed)
 
     def _examine_in_episodes(self, images: Tensor, newest: int) -> Examined:

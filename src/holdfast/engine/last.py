@@ -22,6 +22,7 @@ class Last:
     Under steady, by batch norm layer: alpha, how far it believed the batch (0: the source alone);
     drift, how far the batch is from the source, 1 being as far as source batches go. split: how
     many images each of two kinds had, if there were two.
+    Under petta, gamma: how far class means have diverged from the source's, 0 to 1.
     """
 
     batch: int = 0
@@ -45,6 +46,7 @@ class Last:
     alpha: Mapping[str, float] = field(default_factory=dict)
     drift: Mapping[str, float] = field(default_factory=dict)
     split: tuple[int, ...] = ()
+    gamma: float | None = None
 
     def news(self, method: str, *, quiet: bool = False) -> list[str]:
         """What of it a person should be told; if `quiet`, nothing of health."""

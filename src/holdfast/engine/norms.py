@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -236,22 +237,26 @@ class RobustStatistics(RunningStatistics):
 
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
-        with ExitStack() as hooks:
-            for layer in self.layers.values():
-                hooks.enter_context(layer.register_forward_pre_hook(self._mix_in))
+        stored = self._buffers()
+        with ExitStack() as hooks, self._lent(stored, train=False):
+            for name, layer in self.layers.items():
+                mix_in = partial(self._mix_in, stored[name])
+                hooks.enter_context(layer.register_forward_pre_hook(mix_in))
             yield
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         yield
 
-    def _mix_in(self, layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def _mix_in(
+        self, stored: Buffers, layer: _BatchNorm, inputs: tuple[Tensor, ...]
+    ) -> tuple[Tensor, ...]:
         """Before a layer runs: stored ← (1 − m)·stored + m·batch, by the biased variance.
 
         The layer, in eval mode, then normalises by the mixture. What it is given is x, with the
         gradient that goes through the batch's part of the mixture added on the way back.
         """
-        x, stored_mean, stored_var = inputs[0], layer.running_mean, layer.running_var
+        x, (stored_mean, stored_var, _) = inputs[0], stored
         assert stored_mean is not None and stored_var is not None  # ByRunning has seen to it
         with torch.no_grad():
             wide = x.to(torch.promote_types(x.dtype, stored_mean.dtype))
@@ -259,8 +264,10 @@ class RobustStatistics(RunningStatistics):
             var, mean = torch.var_mean(wide, axes, correction=0)
             stored_mean.lerp_(mean.to(stored_mean), self.share)
             stored_var.lerp_(var.to(stored_var), self.share)
-            # A copy, since the next forward moves the stored one before a backward has used it.
-            center, scale = stored_mean.clone(), 1 / (stored_var + layer.eps)
+            # Copies, since another forward may move the stored ones before a backward needs them.
+            center, spread = stored_mean.clone(), stored_var.clone()
+            layer.running_mean, layer.running_var = center, spread
+            scale = 1 / (spread + layer.eps)
         same: Tensor = Mixed.apply(x, mean, center, scale, self.share)  # type: ignore[no-untyped-call]
         return (same, *inputs[1:])
 

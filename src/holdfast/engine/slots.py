@@ -48,14 +48,21 @@ class Slots:
         return "-".join(kinds)
 
     @property
+    def answers_between(self) -> bool:
+        """Whether a batch is predicted while it is learnt from."""
+        return self.learn is not None and self.learn.answers
+
+    @property
     def networks(self) -> list[Network]:
         """The network that adapts, and those beside it."""
         return [self.task.network, *self.task.companions]
 
     def told(self) -> Mapping[str, Any]:
-        """What statistics say of a batch: those of the first network that recorded it."""
+        """What the prediction says of a batch, and statistics: those of the first network that
+        recorded it."""
         known = [network.statistics for network in self.networks if network.statistics is not None]
-        return next((told for told in (one.told() for one in known) if told), {})
+        by_statistics = next((told for told in (one.told() for one in known) if told), {})
+        return {**by_statistics, **self.prediction.told()}
 
 
 def _kind(part: object, settings: str) -> str:

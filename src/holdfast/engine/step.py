@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TypeVar
 
@@ -135,3 +135,19 @@ class Step:
         if make not in self._made:
             self._made[make] = make(self)
         return self._made[make]  # type: ignore[return-value]
+
+
+class JoinedStep(Step):
+    """The forwards of a batch's parts, one after the other, as one of all its images."""
+
+    def __init__(self, parts: Sequence[Step]):
+        super().__init__(parts[0].network, torch.cat([part.images for part in parts]))
+        self.parts = parts
+
+    @cached_property
+    def _forward(self) -> tuple[list[Call], Tensor]:
+        return [], torch.cat([part.logits for part in self.parts])
+
+    @cached_property
+    def features(self) -> Tensor:
+        return torch.cat([part.features for part in self.parts])

@@ -171,7 +171,7 @@ def _memory(method: Composition) -> str:
         "reset()"
     )
     most = backward if method.backwards[1] else "one forward"
-    return "; ".join([most, *(part.memory for part in method.methods if part.memory)])
+    return "; ".join([most, *filter(None, (part.takes_memory() for part in method.methods))])
 
 
 def _saves(method: Composition) -> str:

@@ -2,6 +2,7 @@
 `holdfast.Method`, `holdfast.Learner`, `holdfast.register` and `holdfast.setting`."""
 
 from holdfast.engine.draws import Draws as Draws
+from holdfast.engine.iabn import ByInstance as ByInstance
 from holdfast.engine.network import Network as Network
 from holdfast.engine.network import features_and_logits as features_and_logits
 from holdfast.engine.network import logits_of as logits_of
@@ -13,6 +14,7 @@ from holdfast.engine.norms import Normalisation as Normalisation
 from holdfast.engine.norms import Statistics as Statistics
 from holdfast.engine.steady import BySteady as BySteady
 from holdfast.engine.step import Step as Step
+from holdfast.engine.stored import ByStored as ByStored
 from holdfast.parts.augment import AUGMENTATIONS as AUGMENTATIONS
 from holdfast.parts.augment import DESTROYED as DESTROYED
 from holdfast.parts.augment import Augment as Augment
@@ -25,8 +27,14 @@ from holdfast.parts.learn import Learn as Learn
 from holdfast.parts.learn import PlainStep as PlainStep
 from holdfast.parts.learn import Proposal as Proposal
 from holdfast.parts.learn import SamStep as SamStep
+from holdfast.parts.memory import BalancedMemory as BalancedMemory
+from holdfast.parts.memory import FifoMemory as FifoMemory
 from holdfast.parts.memory import Memory as Memory
-from holdfast.parts.memory import MemoryStep as MemoryStep
+from holdfast.parts.memory import TimelyMemory as TimelyMemory
+from holdfast.parts.memory_steps import AnsweringStep as AnsweringStep
+from holdfast.parts.memory_steps import MemoryStep as MemoryStep
+from holdfast.parts.memory_steps import StoredTeacher as StoredTeacher
+from holdfast.parts.memory_steps import TeacherMemoryStep as TeacherMemoryStep
 from holdfast.parts.predict import Export as Export
 from holdfast.parts.predict import Learnt as Learnt
 from holdfast.parts.predict import Predicted as Predicted
@@ -40,6 +48,7 @@ from holdfast.parts.select import Select as Select
 from holdfast.parts.supports import Joined as Joined
 from holdfast.parts.supports import Supports as Supports
 from holdfast.parts.task import Task as Task
+from holdfast.parts.terms import OffsetEntropy as OffsetEntropy
 from holdfast.parts.terms import ReliableEntropy as ReliableEntropy
 from holdfast.parts.terms import Term as Term
 from holdfast.parts.terms import TermResult as TermResult

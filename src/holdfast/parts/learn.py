@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.step import Step
+from holdfast.parts.predict import Predicted
 from holdfast.parts.terms import Term
 
 # Keeps the small gradients of float16 forwards from vanishing. It is fixed, not searched for as
@@ -38,6 +39,7 @@ class Descent:
     momentum: float
     optimizer: Literal["sgd", "adam"]
     nesterov: bool
+    weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
@@ -48,9 +50,18 @@ class Descent:
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, lr=self.lr, betas=(self.momentum, 0.999))
+            return torch.optim.Adam(
+                parameters,
+                lr=self.lr,
+                betas=(self.momentum, 0.999),
+                weight_decay=self.weight_decay,
+            )
         return torch.optim.SGD(
-            parameters, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov
+            parameters,
+            lr=self.lr,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
         )
 
 
@@ -61,6 +72,7 @@ class Proposal:
 
     due: whether a step could have been taken; not so between the steps of a method that takes one
     after every so many images.
+    answer: what is predicted, where `Learn.answers`.
     """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
@@ -69,6 +81,7 @@ class Proposal:
     gradient_norm: Tensor | None = None
     backwards: int = 0
     due: bool = True
+    answer: Predicted | None = None
 
     def finite(self) -> bool:
         """Whether there is a gradient, and it and all losses are finite."""
@@ -82,6 +95,8 @@ class Learn(ABC):
 
     # Whether steps are taken while proposing, so that the adapter takes a snapshot before.
     at_once = False
+    # Whether it also predicts the batch, between the steps that it takes at once.
+    answers = False
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -200,11 +215,21 @@ class SamStep(PlainStep):
 
     Where no term speaks, the gradient is zero and the optimiser steps all the same, so that
     momentum moves the weights on, as in the released code.
+
+    records_both: whether norm layers take in the second look, as they do the first.
     """
 
-    def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter], rho: float):
+    def __init__(
+        self,
+        descent: Descent,
+        parameters: Mapping[str, nn.Parameter],
+        rho: float,
+        *,
+        records_both: bool = False,
+    ):
         super().__init__(descent, parameters)
         self.rho = rho
+        self.records_both = records_both
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         first = super().propose(step, terms)
@@ -213,7 +238,15 @@ class SamStep(PlainStep):
         if not first.finite():
             return first
         with self._climbed(first.gradient_norm):
-            again = Step(step.network, step.images, learning=True, aside=True, before=step)
+            both = self.records_both
+            again = Step(
+                step.network,
+                step.images,
+                learning=True,
+                record=both,
+                aside=not both,
+                before=step,
+            )
             second = super().propose(again, terms)
         # What terms take in is what they saw with the weights as they were.
         second.commits = first.commits

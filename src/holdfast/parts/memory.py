@@ -1,71 +1,136 @@
-"""A balanced memory of a stream's images, and steps that are taken from it."""
+"""Memories of a stream's images: which come in, and which go when there is no room."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from holdfast.engine.step import Step
-from holdfast.parts.augment import Augment
-from holdfast.parts.learn import Descent, PlainStep, Proposal
-from holdfast.parts.predict import Prediction
-from holdfast.parts.terms import Term
-from holdfast.parts.upkeep import Teacher
+from holdfast.engine.draws import Draws
 
 
 @dataclass(frozen=True)
 class Item:
-    """An image in memory, with the teacher's label and its entropy. `born` is when it came, in
-    images of the stream."""
+    """An image in memory, with the label it was given. `born` is when it came, in images of the
+    stream; the label's entropy is known where a memory goes by it."""
 
     image: Tensor
     label: int
-    entropy: float
     born: int
+    entropy: float = 0.0
 
 
-class Memory:
-    """At most `capacity` images, spread evenly between classes; old and uncertain ones go first."""
+class Memory(ABC):
+    """At most `capacity` images of a stream, in the order in which they came."""
+
+    def __init__(self, capacity: int, classes: int):
+        self.capacity = capacity
+        self.classes = classes
+        self.items: list[Item] = []
+        # How many images have come, taken in or not.
+        self.clock = 0
+
+    @abstractmethod
+    def add(self, images: Tensor, logits: Tensor) -> None:
+        """One after the other, take images in for which there is a place; logits label them."""
+
+    @property
+    def images(self) -> Tensor:
+        return torch.stack([item.image for item in self.items])
+
+    def _counts(self) -> Counter[int]:
+        return Counter(item.label for item in self.items)
+
+    def _of(self, label: int) -> list[int]:
+        """Where the items of a class are, the oldest first."""
+        return [place for place, item in enumerate(self.items) if item.label == label]
+
+    def state(self) -> dict[str, Tensor]:
+        """All of it by name; nothing before the first image."""
+        if not self.clock:
+            return {}
+        found = {"clock": torch.tensor(self.clock)}
+        if self.items:
+            found["images"] = self.images
+            found["labels"] = torch.tensor([item.label for item in self.items])
+            found["born"] = torch.tensor([item.born for item in self.items])
+        return found
+
+    def load(self, saved: Mapping[str, Tensor], device: torch.device) -> None:
+        """Take back what `state` gave; nothing: begin without."""
+        self.items, self.clock = [], 0
+        if not saved:
+            return
+        none = torch.zeros(0)
+        images, labels, born = (saved.get(name, none) for name in ("images", "labels", "born"))
+        columns = (images.to(device), labels.tolist(), born.tolist(), self._entropies(saved))
+        items, clock = [Item(*row) for row in zip(*columns, strict=True)], int(saved["clock"])
+        self._check(items, clock)
+        self.items, self.clock = items, clock
+
+    def _entropies(self, saved: Mapping[str, Tensor]) -> list[float]:
+        return [0.0] * len(saved.get("labels", ()))
+
+    def _check(self, items: list[Item], clock: int) -> None:
+        """A file may hold what no stream could have brought."""
+        possible = clock > 0 and all(
+            item.image.is_floating_point()
+            and isinstance(item.label, int)
+            and 0 <= item.label < self.classes
+            and 0 <= item.entropy < math.inf
+            and 0 <= item.born < clock
+            for item in items
+        )
+        if not possible or len(items) > self.capacity:
+            raise ValueError(
+                f"a memory that could not be; expected at most {self.capacity} images, labels from "
+                f"0 to {self.classes - 1}, entropies from 0 on, and none that is yet to come"
+            )
+
+
+class TimelyMemory(Memory):
+    """Spread evenly between classes; old and uncertain ones go first (Yuan et al. 2023, RoTTA)."""
 
     def __init__(
         self, capacity: int, classes: int, *, lambda_time: float, lambda_uncertainty: float
     ):
-        self.capacity = capacity
-        self.classes = classes
+        super().__init__(capacity, classes)
         self.lambda_time = lambda_time
         self.lambda_uncertainty = lambda_uncertainty
-        self.items: list[Item] = []
-        # How many images have come, taken in or not: all grow older by one with each.
-        self.clock = 0
 
-    def add(self, image: Tensor, label: int, entropy: float) -> None:
-        """Take the image in if there is a place for it."""
-        new = Item(image, label, entropy, self.clock)
-        rivals = self._rivals(label)
-        if rivals is None:
-            self.items.append(new)
-        else:
+    def add(self, images: Tensor, logits: Tensor) -> None:
+        p = logits.softmax(1)
+        entropies = (-(p * (p + 1e-6).log()).sum(1)).tolist()
+        for image, label, entropy in zip(images, logits.argmax(1).tolist(), entropies, strict=True):
+            self._add(Item(image.clone(), label, self.clock, entropy))
+            self.clock += 1
+
+    def _add(self, new: Item) -> None:
+        rivals = self._rivals(new.label)
+        if rivals is not None:
             scores = {index: self.score(self.items[index]) for index in rivals}
             worst = max(rivals, key=lambda index: (scores[index], index))
-            if scores[worst] > self.score(new):
-                del self.items[worst]
-                self.items.append(new)
-        self.clock += 1
+            if scores[worst] <= self.score(new):
+                return
+            del self.items[worst]
+        self.items.append(new)
 
     def _rivals(self, label: int) -> list[int] | None:
         """Where the items are one of which would have to go; None: there is room."""
-        counts = Counter(item.label for item in self.items)
+        counts = self._counts()
         if counts[label] < self.capacity / self.classes:
             if len(self.items) < self.capacity:
                 return None
             most = max(counts.values())
             return [i for i, item in enumerate(self.items) if counts[item.label] == most]
-        return [i for i, item in enumerate(self.items) if item.label == label]
+        return self._of(label)
 
     def score(self, item: Item) -> float:
         """Of two, the higher goes first."""
@@ -76,121 +141,101 @@ class Memory:
     def age(self, item: Item) -> float:
         return (self.clock - item.born) / self.capacity
 
-    @property
-    def images(self) -> Tensor:
-        return torch.stack([item.image for item in self.items])
+    def state(self) -> dict[str, Tensor]:
+        found = super().state()
+        if found:
+            entropies = [item.entropy for item in self.items]
+            found["entropies"] = torch.tensor(entropies, dtype=torch.float64)
+        return found
+
+    def _entropies(self, saved: Mapping[str, Tensor]) -> list[float]:
+        found: list[float] = saved["entropies"].tolist()
+        return found
 
 
-class MemoryStep(PlainStep):
-    """Puts images into memory one by one, and takes a step from all of it after every so many,
-    wherever in a batch that is."""
+class FifoMemory(Memory):
+    """The last images, of whatever class."""
 
-    at_once = True
+    def add(self, images: Tensor, logits: Tensor) -> None:
+        for image, label in zip(images, logits.argmax(1).tolist(), strict=True):
+            self.items.append(Item(image.clone(), label, self.clock))
+            self.clock += 1
+        del self.items[: -self.capacity]
+
+
+class BalancedMemory(Memory):
+    """Where it is full, an image of one of the largest classes makes room, or, for a newcomer of
+    such a class, one of its own (Gong et al. 2022, NOTE; Gong et al. 2023, SoTTA).
+
+    evict: a random largest class and a random item of it; or, for exact tests, the first and its
+    oldest. sampled: of a class among the largest, a newcomer comes in with probability m/n, with m
+    items of the class in memory and n images of it so far, this one among them; else always.
+    threshold: only images whose largest probability is at least this are considered.
+    """
 
     def __init__(
         self,
-        descent: Descent,
-        parameters: Mapping[str, nn.Parameter],
-        memory: Memory,
-        augment: Augment,
-        prediction: Prediction,
+        capacity: int,
+        classes: int,
+        draws: Draws,
         *,
-        every: int,
-        teacher: Teacher,
-        teacher_momentum: float,
+        evict: Literal["random", "oldest"],
+        sampled: bool = False,
+        threshold: float = 0.0,
     ):
-        super().__init__(descent, parameters)
-        self.memory = memory
-        self.augment = augment
-        self.predict = prediction.forward
-        self.every = every
-        self.teacher = teacher
-        self.teacher_momentum = teacher_momentum
+        super().__init__(capacity, classes)
+        self.draws = draws
+        self.random = evict == "random"
+        self.sampled = sampled
+        self.threshold = threshold
+        # How many images of each class have come.
+        self.seen = [0] * classes
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {**super().tensors(), "views": self.augment.calls}
-
-    def extra_state(self) -> dict[str, Tensor]:
-        items = self.memory.items
-        if not items:
-            return {}
-        return {
-            "images": self.memory.images,
-            "labels": torch.tensor([item.label for item in items]),
-            "entropies": torch.tensor([item.entropy for item in items], dtype=torch.float64),
-            "born": torch.tensor([item.born for item in items]),
-            "clock": torch.tensor(self.memory.clock),
-        }
-
-    def load_extra_state(self, saved: Mapping[str, Tensor]) -> None:
-        self.memory.items, self.memory.clock = [], 0
-        if saved:
-            columns = (saved[name].tolist() for name in ("labels", "entropies", "born"))
-            images = saved["images"].to(self.teacher.network.device)
-            items = [Item(*row) for row in zip(images, *columns, strict=True)]
-            clock = int(saved["clock"])
-            self._check(items, clock)
-            self.memory.items, self.memory.clock = items, clock
-
-    def _check(self, items: list[Item], clock: int) -> None:
-        """A file may hold what no stream could have brought."""
-        classes, capacity = self.memory.classes, self.memory.capacity
-        possible = all(
-            item.image.is_floating_point()
-            and isinstance(item.label, int)
-            and 0 <= item.label < classes
-            and 0 <= item.entropy < math.inf
-            and 0 <= item.born < clock
-            for item in items
-        )
-        if not possible or len(items) > capacity:
-            raise ValueError(
-                f"a memory that could not be; expected at most {capacity} images, labels from 0 to "
-                f"{classes - 1}, entropies from 0 on, and none that is yet to come"
-            )
-
-    def propose(self, step: Step, terms: list[Term]) -> Proposal:
-        self._check_size(step.images)
-        self.augment.check(step.images)
-        images = step.images[-step.newest :]
-        logits = step.cached(self.predict).logits[-step.newest :]
-        p = logits.softmax(1)
-        entropies = (-(p * (p + 1e-6).log()).sum(1)).tolist()
+    def add(self, images: Tensor, logits: Tensor) -> None:
+        sure = (logits.softmax(1).amax(1) >= self.threshold).tolist()
         labels = logits.argmax(1).tolist()
-        proposal = Proposal(due=False)
-        for image, label, entropy in zip(images, labels, entropies, strict=True):
-            self.memory.add(image.clone(), label, entropy)
-            if self.memory.clock % self.every == 0:
-                update = self._update(step, terms)
-                update.backwards += proposal.backwards
-                proposal = update
-                if not update.finite():
-                    break
-                self._take(update)
-        return proposal
+        with self.draws.scope() if self.random else nullcontext():
+            for image, label, considered in zip(images, labels, sure, strict=True):
+                if considered:
+                    self._add(image, label)
+                self.clock += 1
 
-    def _check_size(self, images: Tensor) -> None:
-        for item in self.memory.items[:1]:
-            if item.image.shape != images.shape[1:]:
-                raise ValueError(
-                    f"The memory holds images of shape {tuple(item.image.shape)}, these are "
-                    f"{tuple(images.shape[1:])}: keep one size, or reset() first."
-                )
+    def _add(self, image: Tensor, label: int) -> None:
+        self.seen[label] += 1
+        if len(self.items) == self.capacity:
+            leaving = self._leaving(label)
+            if leaving is None:
+                return
+            places = self._of(leaving)
+            del self.items[places[self._draw(len(places))]]
+        self.items.append(Item(image.clone(), label, self.clock))
 
-    def _update(self, step: Step, terms: list[Term]) -> Proposal:
-        """A look at the memory through its augmented view."""
-        network = step.network
-        images = network.prepare(self.augment(network.prepare(self.memory.images)))
-        return super().propose(Step(network, images, learning=True, record=True), terms)
+    def _leaving(self, label: int) -> int | None:
+        """The class of which an item makes room for a newcomer; None: the newcomer is dropped."""
+        counts = self._counts()
+        most = max(counts.values())
+        if counts[label] < most:
+            largest = sorted(each for each, count in counts.items() if count == most)
+            return largest[self._draw(len(largest))]
+        if self.random and self.sampled and torch.rand(()) >= most / self.seen[label]:
+            return None
+        return label
 
-    @torch.no_grad()
-    def _take(self, update: Proposal) -> None:
-        for commit in update.commits:
-            commit()
-        update.commits.clear()
-        super().apply()
-        self.augment.commit()
-        self.teacher.follow(self.teacher_momentum)
+    def _draw(self, count: int) -> int:
+        return int(torch.randint(count, ())) if self.random else 0
 
-    def apply(self) -> None:
-        """Nothing is left to do: steps were taken as they came."""
+    def state(self) -> dict[str, Tensor]:
+        found = super().state()
+        return {**found, "seen": torch.tensor(self.seen)} if found else {}
+
+    def load(self, saved: Mapping[str, Tensor], device: torch.device) -> None:
+        seen = saved["seen"].tolist() if saved else [0] * self.classes
+        super().load(saved, device)
+        counts = self._counts()
+        whole = [count for count in seen if isinstance(count, int)]
+        if len(whole) != self.classes or any(counts[c] > count for c, count in enumerate(whole)):
+            raise ValueError(
+                "a memory that could not be; expected to have seen at least what it holds of each "
+                f"of {self.classes} classes"
+            )
+        self.seen = whole

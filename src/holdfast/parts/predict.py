@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -42,6 +42,10 @@ class Prediction(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, step: Step) -> Predicted: ...
+
+    def told(self) -> Mapping[str, Any]:
+        """What is to be said of the last batch, by the names of `Last`."""
+        return {}
 
     def module(self, export: Export, exact: bool) -> nn.Module:
         """A plain module that predicts as this does; if `exact`, with all that depends on the

@@ -79,6 +79,13 @@ class Task:
         )
         return found, (self._source().tensors[name] > 0).to(found.device)
 
+    def mean_feature(self, statistics: str) -> Tensor:
+        """The mean feature of all source images: that of the prototypes, by their counts."""
+        found, _ = self.prototypes(statistics)
+        counts = self._source().tensors[f"counts/{statistics}"].double()
+        mean = counts @ found.double().cpu() / counts.sum()
+        return mean.to(found)
+
     def fisher(self, samples: int) -> dict[str, Tensor]:
         """Diagonal Fisher information of what trains, by name: by plain batch statistics, since
         others may keep gradients back."""

@@ -56,6 +56,19 @@ def symmetric_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return -0.5 * (log_p.exp() * log_q + log_q.exp() * log_p).sum(1)
 
 
+class OffsetEntropy(Term):
+    """Mean of −Σ p log(p + 1e-6) over the images, divided by a number, such as that of classes."""
+
+    def __init__(self, divisor: int = 1):
+        super().__init__("entropy")
+        self.divisor = divisor
+
+    def forward(self, step: Step) -> TermResult:
+        p = step.probabilities
+        each = -(p * (p + 1e-6).log()).sum(1)
+        return TermResult(each.mean() / self.divisor, len(step.images))
+
+
 class ReliableEntropy(Term):
     """Weighted entropy of the images that are reliable and not redundant.
 

@@ -216,6 +216,10 @@ class Method(Settled):
         """What someone with so many classes should know before using these settings."""
         return None
 
+    def takes_memory(self) -> str:
+        """What for, beside the network; in words."""
+        return self.memory
+
     def forwards(self) -> tuple[int, int]:
         """The fewest and the most forwards a batch takes, without those that plug-ins add."""
         return 1, 1

@@ -14,36 +14,25 @@ from holdfast.parts import (
     AUGMENTATIONS,
     AugmentationName,
     ByMixture,
-    Memory,
-    MemoryStep,
-    Predicted,
+    PlainStep,
     Prediction,
     Select,
     Step,
+    StoredTeacher,
     Task,
     Teacher,
+    TeacherMemoryStep,
     Term,
     TermResult,
+    TimelyMemory,
 )
-
-
-class StoredTeacher(Prediction):
-    """The teacher's logits, by the statistics it has stored."""
-
-    def __init__(self, teacher: Teacher):
-        super().__init__(teacher.network)
-        self.teacher = teacher
-
-    def forward(self, step: Step) -> Predicted:
-        seen = self.teacher.beside(step)
-        return Predicted(seen.logits, seen=seen)
 
 
 class TimelyAgreement(Term):
     """Mean over the memory of w · CE(teacher on the images, student on their view), where
     w = e^−a / (1 + e^−a) for an age of a: recent images count more."""
 
-    def __init__(self, teacher: Teacher, memory: Memory):
+    def __init__(self, teacher: Teacher, memory: TimelyMemory):
         super().__init__("teacher")
         self.teacher = teacher
         self.memory = memory
@@ -98,8 +87,8 @@ class Rotta(Learner):
     def selection(self) -> Select:
         return Select(self.select, ByMixture(self.bn_momentum))
 
-    def _memory(self, task: Task) -> Memory:
-        return Memory(
+    def _memory(self, task: Task) -> TimelyMemory:
+        return TimelyMemory(
             self.capacity,
             task.network.classes,
             lambda_time=self.lambda_time,
@@ -115,14 +104,13 @@ class Rotta(Learner):
     def prediction(self, task: Task) -> Prediction:
         return task.cached(self._prediction)
 
-    def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> MemoryStep:
-        return MemoryStep(
-            self.descent(),
-            parameters,
+    def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> TeacherMemoryStep:
+        return TeacherMemoryStep(
+            PlainStep(self.descent(), parameters),
             task.cached(self._memory),
-            task.augment(AUGMENTATIONS[self.augment]),
             task.cached(self._prediction),
-            every=self.every,
+            self.every,
+            augment=task.augment(AUGMENTATIONS[self.augment]),
             teacher=task.teacher,
             teacher_momentum=self.teacher_momentum,
         )

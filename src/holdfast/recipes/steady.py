@@ -10,7 +10,11 @@ from holdfast import Method, register, setting
 from holdfast.parts import ByBatch, BySteady, Normalisation, Select, Task
 
 # How hosts that may go by the batch are made to.
-BY_BATCH = {"t3a": "t3a(statistics=batch)", "ttac": "ttac(predict=before)"}
+BY_BATCH = {
+    "shift": "shift(statistics=batch)",
+    "t3a": "t3a(statistics=batch)",
+    "ttac": "ttac(predict=before)",
+}
 
 
 @register("steady")
