@@ -21,7 +21,7 @@ def _all() -> list[str]:
     found = holdfast.methods()
     plugins = [name for name, method in found.items() if method.plugin]
     hosts = [name for name, method in found.items() if method.learns and method.standalone]
-    compositions = [(name,) for name in found]
+    compositions = [(name,) for name, method in found.items() if not method.needs_host]
     compositions += [
         (host, plugin) for host in found for plugin in plugins if _go_together(host, plugin)
     ]

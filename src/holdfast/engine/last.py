@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+
+class Answer(NamedTuple):
+    """What a batch is answered with: the logits that leave; and `uncorrected`, those whose softmax
+    are probabilities, which are the same but where a refinement does not keep them so."""
+
+    logits: Tensor
+    uncorrected: Tensor
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,8 @@ class Last:
     Under steady, by batch norm layer: alpha, how far it believed the batch (0: the source alone);
     drift, how far the batch is from the source, 1 being as far as source batches go. split: how
     many images each of two kinds had, if there were two.
+    uncorrected: logits of the batch whose softmax are probabilities, where those of the logits that
+    were returned are none (`prior`); None where they are.
     """
 
     batch: int = 0
@@ -45,6 +56,7 @@ class Last:
     alpha: Mapping[str, float] = field(default_factory=dict)
     drift: Mapping[str, float] = field(default_factory=dict)
     split: tuple[int, ...] = ()
+    uncorrected: Tensor | None = field(default=None, compare=False, repr=False)
 
     def news(self, method: str, *, quiet: bool = False) -> list[str]:
         """What of it a person should be told; if `quiet`, nothing of health."""
@@ -63,6 +75,16 @@ class Last:
         if self.inactivity is not None:
             found.append(self.inactivity)
         return [*found, *(f"{text}. {advice}" for text in alarm if not quiet)]
+
+
+class Watched(NamedTuple):
+    """What leaves after a batch was watched: its answer; what has begun to ring; whether
+    predictions have just collapsed; whether the last healthy state was put back."""
+
+    answer: Answer
+    alarm: tuple[str, ...] = ()
+    collapsed: bool = False
+    went_back: bool = False
 
 
 class Activity(nn.Module):

@@ -115,7 +115,7 @@ def card(
         preset=preset,
         trains=TRAINS[host.selection().what] + host.trains_also,
         needs=method.needs,
-        predicts=host.predicting(),
+        predicts=_predicts(method),
         forwards=_range(method.forwards),
         backwards=_range(method.backwards),
         largest_batch=host.largest_batch(),
@@ -164,6 +164,15 @@ def write(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _predicts(method: Composition) -> str:
+    """Which logits leave, and whether they are log-probabilities."""
+    found = method.host.predicting()
+    corrects = [part.name for part in method.methods if not part.keeps_probabilities()]
+    if not corrects:
+        return found
+    return f"{found}; by {enumerated(corrects)} scores, whose softmax are no probabilities"
+
+
 def _memory(method: Composition) -> str:
     """What a step takes at its peak beside the network itself."""
     backward = (
@@ -194,9 +203,11 @@ def methods_table() -> Table:
     """One row a method, from its card."""
     rows = []
     for name, method in methods().items():
-        traits = card(name)
-        needs, costs = ", ".join(traits.needs) or "nothing", (traits.forwards, traits.backwards)
-        sentence = traits.parts[0].sentence
-        rows.append((name, method.kind(), traits.trains, needs, *costs, sentence))
+        traits = card(method.example())
+        found = traits.trains, ", ".join(traits.needs) or "nothing", traits.forwards
+        does = (*found, traits.backwards)
+        if method.needs_host:
+            does = ("as its host", found[1], "as its host", "as its host")
+        rows.append((name, method.kind(), *does, traits.parts[-1].sentence))
     headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
     return columns(*headings, rows=rows)

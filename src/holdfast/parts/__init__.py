@@ -22,6 +22,7 @@ from holdfast.parts.learn import Learn as Learn
 from holdfast.parts.learn import PlainStep as PlainStep
 from holdfast.parts.learn import Proposal as Proposal
 from holdfast.parts.learn import SamStep as SamStep
+from holdfast.parts.learn import Settle as Settle
 from holdfast.parts.memory import Memory as Memory
 from holdfast.parts.memory import MemoryStep as MemoryStep
 from holdfast.parts.predict import Export as Export
