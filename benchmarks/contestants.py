@@ -47,7 +47,7 @@ BESIDE = (
 def names() -> tuple[str, ...]:
     """Every contestant: all that is registered, hosts first."""
     known = by_kind()
-    alone = [name for name, method in known.items() if method.stands_alone()]
+    alone = [name for name, method in known.items() if not method.needs_host]
     on_eata = [f"eata+{name}" for name, method in known.items() if method.plugin]
     return tuple(dict.fromkeys((*CORE, *alone, *filter(fits, on_eata), *BESIDE)))
 

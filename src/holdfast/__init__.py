@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.models.normalization import normalized as normalized
     from holdfast.recipes.base import Learner as Learner
     from holdfast.recipes.base import Method as Method
+    from holdfast.recipes.cmf import Cmf as Cmf
     from holdfast.recipes.compose import compose as compose
     from holdfast.recipes.consistency import Consistency as Consistency
     from holdfast.recipes.cotta import Cotta as Cotta
@@ -27,14 +28,17 @@ if TYPE_CHECKING:
     from holdfast.recipes.deyo import Deyo as Deyo
     from holdfast.recipes.eata import Eata as Eata
     from holdfast.recipes.eata import Eta as Eta
+    from holdfast.recipes.ensemble import Ensemble as Ensemble
     from holdfast.recipes.frozen import Bn as Bn
     from holdfast.recipes.frozen import Frozen as Frozen
     from holdfast.recipes.lame import Lame as Lame
     from holdfast.recipes.petta import Petta as Petta
+    from holdfast.recipes.prior import Prior as Prior
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.registry import register as register
     from holdfast.recipes.rmt import Rmt as Rmt
+    from holdfast.recipes.roid import Roid as Roid
     from holdfast.recipes.rotta import Rotta as Rotta
     from holdfast.recipes.rpl import Rpl as Rpl
     from holdfast.recipes.santa import Santa as Santa

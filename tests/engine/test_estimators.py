@@ -12,6 +12,7 @@ from toys import source_batches, stream, toy_net
 import holdfast
 from holdfast.engine.calibrate import rearranged
 from holdfast.engine.estimators import COLUMNS, Calibration, Measured
+from holdfast.engine.last import Answer
 from holdfast.engine.reference import Kind, SourceAnswer
 
 CONFIDENCE, FROZEN_CONFIDENCE, DISAGREEMENT, DRIFT = range(len(COLUMNS))
@@ -191,7 +192,7 @@ def test_what_is_measured_of_a_batch():
     logits = torch.tensor([[2.0, 0, 0], [0, 1, 0], [0, 0, 0]])
     frozen = torch.tensor([[1.0, 0, 0], [3, 1, 0], [0, 0, 1]])
     kinds = Kind(torch.tensor([0, 2]), 0.25), Kind(torch.tensor([1]), 0.75)
-    found = Measured.of(logits, SourceAnswer(frozen, kinds))
+    found = Measured.of(Answer(logits, logits), SourceAnswer(frozen, kinds))
     own, other = (
         np.exp(each) / np.exp(each).sum(1, keepdims=True)
         for each in (logits.double().numpy(), frozen.double().numpy())

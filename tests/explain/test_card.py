@@ -92,15 +92,16 @@ def test_on_a_host_a_plugin_is_not_alone_and_leaves_the_host_its_settings():
 
 
 @pytest.mark.parametrize("preset", [None, "cifar100-c", "imagenet-c"])
-@pytest.mark.parametrize("name", [n for n, one in holdfast.methods().items() if one.stands_alone()])
+@pytest.mark.parametrize("name", [n for n, one in holdfast.methods().items() if not one.needs_host])
 def test_a_card_shows_every_resolved_value_and_what_it_takes(name, preset):
-    made = card(name, preset, classes=10)
-    resolved = holdfast.compose(name, preset=preset).for_classes(10).host
-    assert {one.name: one.value for one in made.parts[0].settings} == resolved.given
+    spec = holdfast.methods()[name].example()
+    made = card(spec, preset, classes=10)
+    resolved = holdfast.compose(spec, preset=preset).for_classes(10).methods[-1]
+    assert {one.name: one.value for one in made.parts[-1].settings} == resolved.given
     text = str(made)
     for one in resolved.settings():
         assert one.meaning in text and one.admits() in text
-    assert made.parts[0].sentence in text and made.parts[0].equation in text
+    assert made.parts[-1].sentence in text and made.parts[-1].equation in text
     assert resolved.paper in text and resolved.note in text
     assert made.predicts in text
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import Consistency, Debias, Eata, Method, Rdumb, Tent, compose
+from holdfast import Consistency, Debias, Eata, Method, Rdumb, Roid, Tent, compose
 from holdfast.recipes.compose import parse
 
 VALUES = {
@@ -38,10 +38,11 @@ def test_a_value_reads_back_from_its_string(value):
 
 @given(typed_values(), st.sampled_from([None, "cifar100-c", "imagenet-c"]))
 def test_a_resolved_composition_reads_back_and_is_complete(value, preset):
-    resolved = compose(value, preset=preset).for_classes(10)
+    host = ["tent"] if value.needs_host else []
+    resolved = compose(*host, value, preset=preset).for_classes(10)
     assert compose(str(resolved)) == resolved
-    assert len(resolved.host.given) == len(value.settings())
-    assert value.given.items() <= resolved.host.given.items()
+    assert len(resolved.methods[-1].given) == len(value.settings())
+    assert value.given.items() <= resolved.methods[-1].given.items()
 
 
 @given(st.text(max_size=30))
@@ -68,6 +69,10 @@ def test_any_text_is_a_method_or_a_clear_error(text):
         ("consistency(augment=None)", Consistency(augment="none")),
         ("tent(lr=1e+2)", Tent(lr=100.0)),
         ("rdumb(reset_every=7)", Rdumb(reset_every=7)),
+        ("roid(correct=TRUE)", Roid(correct="logits")),
+        ("roid(correct=false)", Roid(correct="none")),
+        ("roid(correct=None)", Roid(correct="none")),
+        ("roid(correct=Probabilities)", Roid(correct="probabilities")),
     ],
 )
 def test_grammar(text, value):
@@ -225,3 +230,44 @@ def test_an_error_shows_no_more_of_a_text_than_can_be_read():
     with pytest.raises(ValueError, match="Cannot read the method") as caught:
         holdfast.compose("(" * 5_000)
     assert len(str(caught.value)) < 700
+
+
+def test_true_and_false_mean_words_where_a_setting_says_so():
+    assert (Roid(correct=True), Roid(correct=False)) == (
+        Roid(correct="logits"),
+        Roid(correct="none"),
+    )
+    with pytest.raises(ValueError, match=r"correct takes 'logits' or .*; true is 'logits', false"):
+        Roid(correct="both")
+    with pytest.raises(ValueError, match="labels takes 'hard' or 'soft', not True"):
+        Debias(labels=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ensemble", r"ensemble has nothing to act on alone.*as in tent\+ensemble"),
+        ("prior", r"prior has nothing to act on alone.*as in tent\+prior"),
+        ("ensemble+prior", r"ensemble has nothing to act on alone"),
+        ("prior+debias", r"prior has nothing to act on alone"),
+        ("bn+ensemble", r"bn never takes a step.*: put it on a method that learns"),
+        ("roid+ensemble", r"set its source_momentum, or write roid\(source_momentum=1\)\+ensemble"),
+        ("roid+prior", r"set its correct, or write roid\(correct=false\)\+prior"),
+        ("cmf+ensemble", r"set its model_momentum, or write cmf\(model_momentum=1\)\+ensemble"),
+        ("cmf(correct=probabilities)+prior", r"write cmf\(correct=false\)\+prior"),
+    ],
+)
+def test_parts_that_need_a_host_and_those_that_a_host_has(text, message):
+    with pytest.raises(ValueError, match=message):
+        compose(text)
+
+
+def test_what_a_host_has_may_be_left_out_and_added():
+    for text in (
+        "roid(source_momentum=1)+ensemble",
+        "roid(correct=false)+prior",
+        "cmf(model_momentum=1,correct=false)+prior+ensemble",
+        "frozen+prior",
+        "debias+ensemble",
+    ):
+        compose(text)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
 from holdfast.engine.health import Health
-from holdfast.engine.last import Last
+from holdfast.engine.last import Answer, Last, Watched
 from holdfast.engine.monitor import HARMS
 from holdfast.engine.network import Network, fingerprint, without_autocast
 from holdfast.engine.options import Options
@@ -43,16 +43,6 @@ OVERFLOW = (
     "logits of the source model, or of the state that is tried beside it, turned NaN or Inf. "
     "Nothing was changed."
 )
-
-
-class Watched(NamedTuple):
-    """What leaves after a batch was watched: logits; what has begun to ring; whether predictions
-    have just collapsed; whether the last healthy state was put back."""
-
-    logits: Tensor
-    alarm: tuple[str, ...] = ()
-    collapsed: bool = False
-    went_back: bool = False
 
 
 class Adapter(NotExportable):
@@ -98,7 +88,7 @@ class Adapter(NotExportable):
         def fresh() -> Network:
             return Network(model, head=self.options.head, memory_format=network.memory_format_name)
 
-        def predict(images: Tensor) -> Tensor:
+        def predict(images: Tensor) -> Answer:
             return self._runner.predict(images, len(images))
 
         with self._full_precision(), without_autocast(model):
@@ -158,19 +148,20 @@ class Adapter(NotExportable):
         state, batch = self._state, self._runner.examine(images, newest)
         if batch.problem is None:
             self._runner.commit(batch)
-            logits = batch.logits
+            answer = self._runner.given(batch)
         else:
             undo()
             later = self._slots.prediction.after or self._slots.answers_between
-            logits = self._runner.predict(images, newest) if later else batch.logits
+            answer = self._runner.predict(images, newest) if later else self._runner.given(batch)
         proposal, problem = batch.proposal, batch.problem
         due = self._slots.learn is not None and proposal.due
         idle = False
         if due and problem is None:
             # An optimiser that goes on without a term to drive it does not count.
             idle = state.activity(batch.stepped and bool(proposal.losses))
-        watched = Watched(logits) if problem else self._watch(images[-newest:], logits)
-        return watched.logits, Last(
+        watched = Watched(answer) if problem else self._watch(images[-newest:], answer)
+        logits, uncorrected = watched.answer
+        return logits, Last(
             batch=int(state.batches),
             losses=batch.losses,
             images=proposal.images,
@@ -188,28 +179,30 @@ class Adapter(NotExportable):
             fallback=bool(state.fallback.active),
             forwards=sum(network.forwards for network in self._slots.networks),
             backwards=proposal.backwards,
+            uncorrected=None if uncorrected is logits else uncorrected,
             **self._slots.told(),
         )
 
-    def _watch(self, images: Tensor, logits: Tensor) -> Watched:
+    def _watch(self, images: Tensor, answer: Answer) -> Watched:
         """See what has become of health after a batch was answered so, and guard it."""
         state, monitor = self._state, self._state.monitor
-        measured, frozen = monitor.measure(images, logits) if monitor.due else (None, logits)
-        alarm = tuple(monitor(logits, measured))
-        collapsed = state.collapsed(logits)
+        measured, frozen = monitor.measure(images, answer) if monitor.due else (None, None)
+        alarm = tuple(monitor(answer.uncorrected, measured))
+        collapsed = state.collapsed(answer.logits)
         if not state.keeps_healthy:
-            return Watched(logits, alarm, collapsed)
+            return Watched(answer, alarm, collapsed)
         bad = collapsed or HARMS in alarm
         if not bad:
             state.remember()
-            return Watched(logits, alarm, collapsed)
+            return Watched(answer, alarm, collapsed)
         state.go_back()
         if self.options.guard == "fallback":
             state.fallback.start()
-            logits = frozen  # this batch's too, if the source model has seen it
+            if frozen is not None:  # this batch's too, if the source model has seen it
+                answer = Answer(frozen, frozen)
         else:
             monitor.harm.start()
-        return Watched(logits, alarm, collapsed, went_back=True)
+        return Watched(answer, alarm, collapsed, went_back=True)
 
     def _stand_by(self, images: Tensor, newest: int) -> tuple[Tensor, Last]:
         """Answer with the source model, and see what the healthy state would have said."""
@@ -218,7 +211,7 @@ class Adapter(NotExportable):
         measured, logits = monitor.measure(images[-newest:], tried)
         if measured is None:
             return logits, Last(batch=int(state.batches), refused=OVERFLOW, fallback=True)
-        monitor(tried, measured)
+        monitor(tried.uncorrected, measured)
         if monitor.as_good is not None and state.fallback(monitor.as_good):
             monitor.harm.start()
         state.batches += 1
@@ -239,12 +232,18 @@ class Adapter(NotExportable):
 
     def predict(self, images: Tensor) -> Tensor:
         """What `adapter(images)` would return before any update, with no change to anything."""
+        return self.answer(images).logits
+
+    def answer(self, images: Tensor) -> Answer:
+        """What `predict` returns, and beside it the logits whose softmax are probabilities: the
+        same, but where a method such as `prior` makes scores of them that are none."""
         after = self._slots.prediction.after
         with self._lock, torch.inference_mode(False), self._full_precision():
             batch, newest = self._admit(images, needs_batch=not after)
             reference = self._state.monitor.reference
             if reference is not None and self._state.fallback.active:
-                return reference(batch[-newest:]).logits
+                frozen = reference(batch[-newest:]).logits
+                return Answer(frozen, frozen)
             return self._runner.predict(batch, newest)
 
     def features(self, images: Tensor) -> Tensor:

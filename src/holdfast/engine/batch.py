@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from holdfast.engine.last import Answer
 from holdfast.engine.state import State, learnt
 from holdfast.engine.step import Step
 from holdfast.parts.learn import Proposal
@@ -49,11 +50,6 @@ class Examined:
         self.problem = f"{', '.join(bad)} turned NaN or Inf. Nothing was changed." if bad else None
         self.stepped = not bad and norm is not None
 
-    @property
-    def logits(self) -> Tensor:
-        """Those that leave."""
-        return self.answer[-1].logits.detach()[-self.step.newest :]
-
 
 class Runner:
     """Takes batches through the slots: `examine`, then `commit` if nothing is wrong."""
@@ -63,14 +59,32 @@ class Runner:
         self.slots = state.slots
         self.network = state.slots.task.network
 
+    def predict(self, images: Tensor, newest: int) -> Answer:
+        """What leaves before any update, with no change to anything."""
+        return self._given(self._foresee(images, newest), newest)
+
     @torch.no_grad()
-    def predict(self, images: Tensor, newest: int) -> Tensor:
-        """The logits that leave before any update, with no change to anything."""
+    def _foresee(self, images: Tensor, newest: int) -> list[Predicted]:
         with self.state.draws.restored():
             routed = self._route(images) or Routed({})
             own = None if self.slots.prediction.after else routed.predict
             with self.state.meeting(routed.learn if own is None else own):
-                return self._answer(Step(self.network, images, newest=newest))[-1].logits[-newest:]
+                return self._answer(Step(self.network, images, newest=newest))
+
+    def given(self, batch: Examined) -> Answer:
+        """What leaves of a batch that was examined."""
+        return self._given(batch.answer, batch.step.newest)
+
+    def _given(self, links: list[Predicted], newest: int) -> Answer:
+        """Of a chain of answers, the last; and the last before one that keeps no probabilities."""
+        probable = len(links)
+        for place, refine in enumerate(self.slots.refine, start=1):
+            if not refine.keeps_probabilities:
+                probable = min(probable, place)
+        logits = links[-1].logits.detach()[-newest:]
+        if probable == len(links):
+            return Answer(logits, logits)
+        return Answer(logits, links[probable - 1].logits.detach()[-newest:])
 
     def _route(self, images: Tensor) -> Routed | None:
         route = self.state.route
@@ -91,7 +105,7 @@ class Runner:
             return self._examine_in_episodes(images, newest)
         if len(images) == 1 and self.network.by_batch:
             # It leaves no trace: one image has no batch statistics to learn by.
-            answer = [Predicted(self.predict(images, 1))]
+            answer = [Predicted(link.logits) for link in self._foresee(images, 1)]
             return Examined(Step(self.network, images), answer, Proposal(due=False))
         learn, after = self.slots.learn, self.slots.prediction.after
         routed = self._route(images)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.engine.estimators import Calibration, Measured
+from holdfast.engine.last import Answer
 from holdfast.engine.reference import Reference
 from holdfast.source.loaders import DriftedBatch
 
@@ -16,7 +17,7 @@ CLEAN = "clean"
 
 
 def calibrate(
-    predict: Callable[[Tensor], Tensor], reference: Reference, batches: Iterable[DriftedBatch]
+    predict: Callable[[Tensor], Answer], reference: Reference, batches: Iterable[DriftedBatch]
 ) -> Calibration:
     """Each batch as it comes, and what streams make of it: sorted by label, and mixed with others.
 
@@ -27,9 +28,10 @@ def calibrate(
     for images, labels, domain in rearranged(batches):
         if len(images) < 2:
             continue  # many methods have no answer to one image alone
-        logits, seen = predict(images), reference(images)
-        measured, group = Measured.of(logits, seen), _number(domain, kinds)
-        own, frozen = ((each.argmax(1).cpu() == labels).double() for each in (logits, seen.logits))
+        answer, seen = predict(images), reference(images)
+        measured, group = Measured.of(answer, seen), _number(domain, kinds)
+        both = (answer.logits, seen.logits)
+        own, frozen = ((each.argmax(1).cpu() == labels).double() for each in both)
         for kind, columns in zip(seen.kinds, measured.kinds, strict=True):
             accuracies = torch.stack([own[kind.images].mean(), frozen[kind.images].mean()])
             rows.append(torch.cat([accuracies, columns]))

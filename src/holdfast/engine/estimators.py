@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from holdfast.engine.last import Answer
 from holdfast.engine.reference import SourceAnswer
 
 # What is measured of images of one kind, as shares between 0 and 1.
@@ -37,10 +38,13 @@ class Measured:
     by_dropout: float = 0.0
 
     @classmethod
-    def of(cls, logits: Tensor, seen: SourceAnswer, by_dropout: float = 0.0) -> Measured:
-        """logits: those that the adapter answered with, of the images that `seen` is of."""
-        own, frozen = (each.detach().double().cpu() for each in (logits, seen.logits))
-        probabilities = own.softmax(1)
+    def of(cls, answer: Answer, seen: SourceAnswer, by_dropout: float = 0.0) -> Measured:
+        """answer: the adapter's, to the images that `seen` is of."""
+        own, frozen, uncorrected = (
+            each.detach().double().cpu()
+            for each in (answer.logits, seen.logits, answer.uncorrected)
+        )
+        probabilities = uncorrected.softmax(1)
         each_image = torch.stack(
             [
                 probabilities.amax(1),

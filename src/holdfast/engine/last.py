@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+
+class Answer(NamedTuple):
+    """What a batch is answered with: the logits that leave; and `uncorrected`, those whose softmax
+    are probabilities, which are the same but where a refinement does not keep them so."""
+
+    logits: Tensor
+    uncorrected: Tensor
 
 
 @dataclass(frozen=True)
@@ -23,6 +32,8 @@ class Last:
     drift, how far the batch is from the source, 1 being as far as source batches go. split: how
     many images each of two kinds had, if there were two.
     Under petta, gamma: how far class means have diverged from the source's, 0 to 1.
+    uncorrected: logits of the batch whose softmax are probabilities, where those of the logits that
+    were returned are none (`prior`); None where they are.
     """
 
     batch: int = 0
@@ -47,6 +58,7 @@ class Last:
     drift: Mapping[str, float] = field(default_factory=dict)
     split: tuple[int, ...] = ()
     gamma: float | None = None
+    uncorrected: Tensor | None = field(default=None, compare=False, repr=False)
 
     def news(self, method: str, *, quiet: bool = False) -> list[str]:
         """What of it a person should be told; if `quiet`, nothing of health."""
@@ -65,6 +77,16 @@ class Last:
         if self.inactivity is not None:
             found.append(self.inactivity)
         return [*found, *(f"{text}. {advice}" for text in alarm if not quiet)]
+
+
+class Watched(NamedTuple):
+    """What leaves after a batch was watched: its answer; what has begun to ring; whether
+    predictions have just collapsed; whether the last healthy state was put back."""
+
+    answer: Answer
+    alarm: tuple[str, ...] = ()
+    collapsed: bool = False
+    went_back: bool = False
 
 
 class Activity(nn.Module):

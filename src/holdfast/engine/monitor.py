@@ -11,7 +11,7 @@ from holdfast.engine.dropout import DropoutDisagreement
 from holdfast.engine.estimators import Calibration, Measured
 from holdfast.engine.evidence import Evidence
 from holdfast.engine.health import ADVICE, DRIFT_HURTS, Health, HealthOptions, State
-from holdfast.engine.last import Watch
+from holdfast.engine.last import Answer, Watch
 from holdfast.engine.network import Network
 from holdfast.engine.reference import Reference
 
@@ -78,22 +78,24 @@ class Monitor(nn.Module):
         """Whether this batch is one that is measured."""
         return self.reference is not None and int(self.batches) % self.every == 0
 
-    def measure(self, images: Tensor, logits: Tensor) -> tuple[Measured | None, Tensor]:
+    def measure(self, images: Tensor, answer: Answer) -> tuple[Measured | None, Tensor]:
         """What is seen of these images, answered so, and the source model's answer. Of answers that
         are not finite nothing is."""
         assert self.reference is not None  # `due` has seen to it
         seen = self.reference(images)
-        if not all(bool(each.isfinite().all()) for each in (logits, seen.logits)):
+        if not all(bool(each.isfinite().all()) for each in (*answer, seen.logits)):
             return None, seen.logits
         if self.frozen_watch is not None and seen.logits.shape[1] == len(
             self.frozen_watch.frequency
         ):
             self.frozen_watch(seen.logits.argmax(1))
-        by_dropout = 0.0 if self.dropout is None else self.dropout(images, logits)
-        return Measured.of(logits, seen, by_dropout), seen.logits
+        # Views under dropout are not corrected either.
+        by_dropout = 0.0 if self.dropout is None else self.dropout(images, answer.uncorrected)
+        return Measured.of(answer, seen, by_dropout), seen.logits
 
     def forward(self, logits: Tensor, measured: Measured | None) -> list[str]:
-        """Take in a batch that was answered, and what was measured of it; what there is to tell."""
+        """Take in a batch that was answered, by logits whose softmax are probabilities, and what
+        was measured of it; what there is to tell."""
         self.batches += 1
         probabilities = logits.detach().double().cpu().softmax(1)
         share = len(logits) / (len(logits) + REACH)

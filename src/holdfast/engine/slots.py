@@ -11,7 +11,7 @@ from torch import nn
 from holdfast.engine.draws import Draws
 from holdfast.engine.network import Network
 from holdfast.engine.options import Options
-from holdfast.parts.learn import Learn
+from holdfast.parts.learn import Learn, Settle
 from holdfast.parts.predict import Prediction, Refine
 from holdfast.parts.task import Task
 from holdfast.parts.terms import Term
@@ -33,6 +33,7 @@ class Slots:
     terms: list[Term]
     prediction: Prediction
     refine: list[Refine]
+    settle: list[Settle]
     upkeep: list[Upkeep]
     learn: Learn | None
     episode_steps: int
@@ -98,6 +99,7 @@ def fill(method: Composition, model: nn.Module, source: Source | None, options: 
     terms = [term for part in methods for term in part.terms(task)]
     prediction = host.prediction(task)
     refine = [rule for part in methods for rule in part.refine(task)]
+    settle = [rule for part in methods for rule in part.settling(task)]
     upkeep = [rule for part in methods for rule in part.upkeep(task)]
     # A term may have parts that train along, such as a projector.
     beside = {
@@ -108,13 +110,15 @@ def fill(method: Composition, model: nn.Module, source: Source | None, options: 
     learn = host.learning(task, {**chosen, **beside})
     for part in methods:
         part.prepare(task, learn)
+    if learn is not None:
+        learn.settle = settle  # now, since steps before the stream are none of its
     for companion in task.companions:  # such as a teacher, which may be all that predicts
         companion.counts_on_head |= network.counts_on_head
     given.clear()  # the caller's model is the caller's again
     steps = host.episode_steps()
     if steps:
         _check_episodes(method.names, network, learn, options)
-    return Slots(method, task, terms, prediction, refine, upkeep, learn, steps)
+    return Slots(method, task, terms, prediction, refine, settle, upkeep, learn, steps)
 
 
 def _check_episodes(names: str, network: Network, learn: Learn | None, options: Options) -> None:

@@ -85,6 +85,7 @@ class State:
         }
         parts |= {f"terms/{term.label}": term.state_dict() for term in slots.terms}
         parts |= {f"refine/{i}": rule.state_dict() for i, rule in enumerate(slots.refine)}
+        parts |= {f"model/settle/{i}": rule.state_dict() for i, rule in enumerate(slots.settle)}
         parts |= {f"upkeep/{i}": rule.state_dict() for i, rule in enumerate(slots.upkeep)}
         if "teacher" in vars(task):  # only if a slot asked for one
             parts["teacher"] = task.teacher.parameters

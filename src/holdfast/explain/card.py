@@ -115,7 +115,7 @@ def card(
         preset=preset,
         trains=TRAINS[host.selection().what] + host.trains_also,
         needs=method.needs,
-        predicts=host.predicting(),
+        predicts=_predicts(method),
         forwards=_range(method.forwards),
         backwards=_range(method.backwards),
         largest_batch=host.largest_batch(),
@@ -164,6 +164,15 @@ def write(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _predicts(method: Composition) -> str:
+    """Which logits leave, and whether they are log-probabilities."""
+    found = method.host.predicting()
+    corrects = [part.name for part in method.methods if not part.keeps_probabilities()]
+    if not corrects:
+        return found
+    return f"{found}; by {enumerated(corrects)} scores, whose softmax are no probabilities"
+
+
 def _memory(method: Composition) -> str:
     """What a step takes at its peak beside the network itself."""
     backward = (
@@ -199,7 +208,7 @@ def methods_table() -> Table:
     """One row a method, from its card; of a plug-in that needs a host, what it adds to that."""
     rows = []
     for name, method in by_kind().items():
-        if method.stands_alone():
+        if not method.needs_host:
             traits = card(name)
             costs = (traits.forwards, traits.backwards)
             trains = traits.trains.replace(TRAINS["norm"], "norm layers")

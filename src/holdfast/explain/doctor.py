@@ -183,9 +183,14 @@ def doctor(
             findings += _check_outputs(step.logits)
             if headed:
                 works(hint, lambda: step.features)
+        wanted = (
+            {brief(spec): spec for spec in chosen}
+            if chosen
+            else {name: method.example() for name, method in methods().items()}
+        )
         fits = {
-            brief(name): try_method(
-                compose(name),
+            name: try_method(
+                compose(spec),
                 model,
                 head=head,
                 source=source,
@@ -195,7 +200,7 @@ def doctor(
             )
             if runs
             else Fit(False, ("not tried: the model fails on these images",))
-            for name in chosen or [n for n, method in methods().items() if method.stands_alone()]
+            for name, spec in wanted.items()
         }
     return Diagnosis(
         model=_describe(model),

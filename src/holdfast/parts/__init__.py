@@ -27,6 +27,7 @@ from holdfast.parts.learn import Learn as Learn
 from holdfast.parts.learn import PlainStep as PlainStep
 from holdfast.parts.learn import Proposal as Proposal
 from holdfast.parts.learn import SamStep as SamStep
+from holdfast.parts.learn import Settle as Settle
 from holdfast.parts.memory import BalancedMemory as BalancedMemory
 from holdfast.parts.memory import FifoMemory as FifoMemory
 from holdfast.parts.memory import Memory as Memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -90,6 +90,15 @@ class Proposal:
         return all(map(math.isfinite, (self.gradient_norm, *self.losses.values())))
 
 
+class Settle(nn.Module, ABC):
+    """Moves weights on as the last part of a step: it is done before a teacher follows, before an
+    answer that is made after the update, and before all upkeep. Its buffers are its state, which
+    is learnt as weights are."""
+
+    @abstractmethod
+    def forward(self) -> None: ...
+
+
 class Learn(ABC):
     """Turns what terms say of a batch into a step."""
 
@@ -97,6 +106,8 @@ class Learn(ABC):
     at_once = False
     # Whether it also predicts the batch, between the steps that it takes at once.
     answers = False
+    # What ends a step, in the order written. There from the stream's first batch on.
+    settle: Sequence[Settle] = ()
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -116,7 +127,7 @@ class Learn(ABC):
 
     @abstractmethod
     def apply(self) -> None:
-        """Take the step that was proposed."""
+        """Take the step that was proposed, and let weights settle."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -170,6 +181,8 @@ class PlainStep(Learn):
     def apply(self) -> None:
         self.optimizer.step()
         self.clear()
+        for rule in self.settle:
+            rule()
 
     def descend(self, loss: Tensor, lr: float) -> bool:
         """One step on a loss of one's own, at a rate of its own; none, and False, if the loss or

@@ -71,6 +71,10 @@ class Refine(nn.Module, ABC):
     gave, in the order written. Settings that its answers depend on stand in `extra_repr`.
     """
 
+    # Whether the softmax of what it gives still are probabilities. If not, whatever needs some
+    # (confidence, entropy, calibration, health) takes the logits as they were before it.
+    keeps_probabilities = True
+
     @abstractmethod
     def forward(self, logits: Tensor, step: Step) -> Predicted:
         """Better logits. `step` is the forward that these belong to, for its features."""

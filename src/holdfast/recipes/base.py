@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import nn
 
 from holdfast.engine.norms import ByBatch, BySource, Normalisation
-from holdfast.parts.learn import Descent, Learn, PlainStep
+from holdfast.parts.learn import Descent, Learn, PlainStep, Settle
 from holdfast.parts.predict import Learnt, Prediction, Refine, Route, Student
 from holdfast.parts.select import Select
 from holdfast.parts.task import Task
@@ -61,6 +61,8 @@ class Method(Settled):
     # Whether a plug-in acts through its host's steps. One that only refines predictions, or brings
     # statistics, goes on a host that never learns too.
     needs_steps: ClassVar[bool] = True
+    # Whether a plug-in is nothing without a host.
+    needs_host: ClassVar[bool] = False
     # Whether a plug-in brings statistics that serve single images, and batches of any size.
     serves_single: ClassVar[bool] = False
     # Settings of a plug-in under which it changes nothing; None: there are none such.
@@ -128,15 +130,14 @@ class Method(Settled):
     def kind(cls) -> str:
         if not cls.plugin:
             return "host"
-        if cls.standalone:
-            return "host or plug-in"
-        return "plug-in, or alone" if cls.stands_alone() else "plug-in"
+        if cls.needs_host:
+            return "plug-in"
+        return "host or plug-in" if cls.standalone else "plug-in, or alone"
 
     @classmethod
-    def stands_alone(cls) -> bool:
-        """Whether it may be written without a host before it."""
-        alone = CompositionContext(alone=True)
-        return cls.standalone or cls().resolved(alone).objection(None) is None
+    def example(cls) -> str:
+        """The shortest way to write it."""
+        return f"tent+{cls.name}" if cls.needs_host else cls.name
 
     def has_effect(self) -> bool:
         """Whether it does anything: under its neutral settings it does not."""
@@ -146,11 +147,23 @@ class Method(Settled):
     def objection(self, host: Method | None) -> str | None:
         """Why, as a plug-in, it cannot act on this host (None: alone), and what to write instead.
         All settings are resolved by then."""
+        if host is None and self.needs_host:
+            return (
+                f"{self.name} has nothing to act on alone: write it behind a method, as in "
+                f"{self.example()}."
+            )
+        if host is not None and self.name in (own := host.holds()):
+            setting, _, _ = own[self.name].partition("=")
+            return (
+                f"{host.name} does what {self.name} does already: set its {setting}, or write "
+                f"{host.name}({own[self.name]})+{self.name}."
+            )
         if host is None or host.learns or not self.needs_steps:
             return None
+        alone = "" if self.needs_host else f"write {self.name} alone, or "
         return (
-            f"{host.name} never takes a step, so {self.name} has nothing to act on: write "
-            f"{self.name} alone, or put it on a method that learns, as in tent+{self.name}."
+            f"{host.name} never takes a step, so {self.name} has nothing to act on: {alone}put it "
+            f"on a method that learns, as in tent+{self.name}."
         )
 
     def objection_after(self, before: tuple[Method, ...]) -> str | None:
@@ -175,6 +188,10 @@ class Method(Settled):
     def prediction(self, task: Task) -> Prediction:
         """Which logits leave."""
         return Student(task.network)
+
+    def settling(self, task: Task) -> list[Settle]:
+        """What moves weights on at the end of each step, before a teacher follows."""
+        return []
 
     def upkeep(self, task: Task) -> list[Upkeep]:
         """What follows a batch, when it has been answered."""
@@ -211,6 +228,16 @@ class Method(Settled):
         """What it takes from a Source: "prototypes", "fisher", "gaussians", "budgets", "replay",
         "warm-up"."""
         return ()
+
+    def holds(self) -> Mapping[str, str]:
+        """Plug-ins that are a part of it, under these settings; and the setting that leaves each
+        out, as in {"ensemble": "source_momentum=1"}."""
+        return {}
+
+    def keeps_probabilities(self) -> bool:
+        """Whether the softmax of the logits that leave still are probabilities after it; if not,
+        metrics that need some take the logits as they were before."""
+        return True
 
     def advice(self, classes: int) -> str | None:
         """What someone with so many classes should know before using these settings."""

@@ -33,15 +33,17 @@ def setting(
     at_least: float | None = None,
     at_most: float | None = None,
     source: str = "",
+    switch: tuple[str, str] | None = None,
 ) -> Any:
     """A field of a method: None until composition resolves it, with its default and its meaning.
     Without a meaning it is a base's setting, meaning and bounds, with another default.
 
-    `source` says where the setting or its default comes from, where the whole has several.
+    `source` says where the setting or its default comes from, where the whole has several;
+    `switch` what true and false mean, where words are to choose from.
     """
     bounds = {"at_least": at_least, "at_most": at_most}
     said = {"default": default, "meaning": meaning, "source": source}
-    return field(default=None, metadata={**said, **bounds})
+    return field(default=None, metadata={**said, **bounds, "switch": switch})
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,14 @@ class Setting:
     at_least: float | None
     at_most: float | None
     source: str = ""
+    switch: tuple[str, str] | None = None
 
     def check(self, value: object) -> Value | None:
         """The value in the setting's own type, or an error that says what is admitted."""
         if value is None:
             return None
+        if self.switch is not None and isinstance(value, bool):
+            return self.switch[0] if value else self.switch[1]
         if self.kind is str and isinstance(value, str) and value in (self.choices or (value,)):
             return value
         if isinstance(value, bool):
@@ -76,6 +81,8 @@ class Setting:
 
     def read(self, text: str, quoted: bool) -> Value | None:
         """The value that a spec string writes as `text`; where words are meant, `none` is one."""
+        if self.switch is not None and text.lower() in ("true", "false"):
+            return self.check(text.lower() == "true")
         if quoted or self.kind is str:
             return self.check(text.lower() if text.lower() in self.choices else text)
         constants: dict[str, bool | None] = {"true": True, "false": False, "none": None}
@@ -89,7 +96,9 @@ class Setting:
 
     def admits(self) -> str:
         if self.choices:
-            return " or ".join(repr(choice) for choice in self.choices)
+            words = " or ".join(repr(choice) for choice in self.choices)
+            on_and_off = "" if self.switch is None else "; true is {!r}, false {!r}"
+            return words + on_and_off.format(*self.switch or ())
         noun = {float: "a number", int: "a whole number", bool: "true or false", str: "a word"}
         limits = [f"at least {self.at_least:g}"] if self.at_least is not None else []
         limits += [f"at most {self.at_most:g}"] if self.at_most is not None else []

@@ -9,17 +9,18 @@ from holdfast.parts.augment.base import Augment as Augment
 from holdfast.parts.augment.base import Augmentation as Augmentation
 from holdfast.parts.augment.destroy import DESTROYED as DESTROYED
 from holdfast.parts.augment.destroy import occlude as occlude
-from holdfast.parts.augment.jitter import COTTA, ROTTA
+from holdfast.parts.augment.jitter import COTTA, ROID, ROTTA
 from holdfast.parts.augment.strong import STRONG
 
 # Those that a setting can name in several methods.
-AugmentationName = Literal["strong", "cotta", "rotta", "none", "flip", "alternate"]
+AugmentationName = Literal["strong", "cotta", "rotta", "roid", "none", "flip", "alternate"]
 AUGMENTATIONS = {
     kind.name: kind
     for kind in (
         STRONG,
         COTTA,
         ROTTA,
+        ROID,
         *FIXED,
     )
 }

@@ -1,10 +1,12 @@
-"""CoTTA's view, one draw for the whole batch: colours, a small move, a slight blur, a flip."""
+"""CoTTA's view, one draw for the whole batch: colours, a small move, a slight blur, a flip; and
+ROID's, which is without the blur."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -67,16 +69,21 @@ REACH = 2  # of the blur, which is five pixels wide
 FLIP = 0.5
 NOISE = 0.005
 
+Padding = Literal["edge", "reflect"]
 
-def jitter(images: Tensor) -> Tensor:
+
+def jitter(
+    images: Tensor, *, padding: Padding = "edge", blurs: bool = True, noise: float = NOISE
+) -> Tensor:
     """Of CoTTA and RoTTA: one draw for the whole batch from torch's global generators, only the
     noise by pixel; input and output in [0, 1].
 
     It is plain torch: kornia's hue alone takes about as long as all of this, its grey is not that
     of the reference (torchvision), and its import takes two seconds.
     """
-    view = Jitter.draw()(images)
-    view += NOISE * torch.randn(view.shape, dtype=view.dtype, device=view.device)
+    view = Jitter.draw(padding, blurs)(images)
+    if noise:
+        view += noise * torch.randn(view.shape, dtype=view.dtype, device=view.device)
     return torch.empty_like(images).copy_(view.clamp_(0, 1))  # keeps the memory format
 
 
@@ -86,17 +93,20 @@ class Jitter:
 
     colours: operations and their amounts, in order.
     shift: to the right and down, as a share of the padded side.
+    sigma: of the blur; None: there is none.
+    padding: what lies around the image while it is moved, its edge or its reflection.
     """
 
     colours: tuple[tuple[Colour, float], ...]
     degrees: float
     shift: tuple[float, float]
     scale: float
-    sigma: float
+    sigma: float | None
     flip: bool
+    padding: Padding = "edge"
 
     @classmethod
-    def draw(cls) -> Jitter:
+    def draw(cls, padding: Padding = "edge", blurs: bool = True) -> Jitter:
         """Draws on the CPU, wherever the images are."""
         shares = iter(torch.rand(11, dtype=torch.float64, device="cpu").tolist())
 
@@ -110,24 +120,28 @@ class Jitter:
             degrees=within(DEGREES),
             shift=(within(SHIFT), within(SHIFT)),
             scale=within(SCALE),
-            sigma=within(SIGMA),
+            sigma=within(SIGMA) if blurs else None,
             flip=within((0.0, 1.0)) < FLIP,
+            padding=padding,
         )
 
     def __call__(self, images: Tensor) -> Tensor:
         view = images.clamp(0, 1).contiguous()
         for colour, amount in self.colours:
             view = colour(view, amount).clamp_(0, 1)
-        return blur(self.move(view), self.sigma)
+        moved = self.move(view)
+        return moved if self.sigma is None else blur(moved, self.sigma)
 
     def move(self, images: Tensor) -> Tensor:
-        """Pad by half a side with the edge, affine about the centre, crop, flip: one sampling.
+        """Pad by half a side, affine about the centre, crop, flip: one sampling.
 
-        The crop keeps a margin for the blur. Where the affine looks beyond the padding it finds 0.
+        The crop keeps a margin for a blur. Where the affine looks beyond the padding it finds 0.
         """
         height, width = images.shape[-2:]
         full_height, full_width = padded(height), padded(width)
-        x, y = offsets(width, like=images), offsets(height, like=images)[:, None]
+        margin = 0 if self.sigma is None else REACH
+        x = offsets(width, margin, like=images)
+        y = offsets(height, margin, like=images)[:, None]
         if self.flip:
             x = -x
         x = x - round(self.shift[0] * full_width)  # whole pixels, as the reference
@@ -135,9 +149,13 @@ class Jitter:
         turn = math.radians(self.degrees)
         cos, sin = math.cos(turn) / self.scale, math.sin(turn) / self.scale
         x, y = cos * x + sin * y, cos * y - sin * x
-        grid = torch.stack((x * (2 / width), y * (2 / height)), -1)
+        # A reflection does not repeat the edge: it is about the centres of the last pixels.
+        edge = self.padding == "edge"
+        across, down = (width, height) if edge else (max(width - 1, 1), max(height - 1, 1))
+        grid = torch.stack((x * (2 / across), y * (2 / down)), -1)
         grid = grid.expand(len(images), -1, -1, -1)
-        view = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+        beyond = "border" if edge else "reflection"
+        view = F.grid_sample(images, grid, padding_mode=beyond, align_corners=not edge)
         # Between the last padded pixel and the next, bilinear values fall to 0.
         inside_x = ((full_width + 1) / 2 - x.abs()).clamp(0, 1)
         inside_y = ((full_height + 1) / 2 - y.abs()).clamp(0, 1)
@@ -148,10 +166,10 @@ def padded(side: int) -> int:
     return side + 2 * (side // 2)
 
 
-def offsets(side: int, like: Tensor) -> Tensor:
+def offsets(side: int, margin: int, like: Tensor) -> Tensor:
     """Pixels of the crop and its margin, from the centre, reflected where the padded image ends."""
     end = (padded(side) - 1) / 2
-    steps = torch.arange(-REACH, side + REACH, dtype=like.dtype, device=like.device)
+    steps = torch.arange(-margin, side + margin, dtype=like.dtype, device=like.device)
     steps -= (side - 1) / 2
     return torch.copysign((end - (end - steps.abs()).abs()).clamp(min=0), steps)
 
@@ -172,3 +190,9 @@ def blur(images: Tensor, sigma: float) -> Tensor:
 # (Wang et al. 2022; Yuan et al. 2023 take the same chain with the same constants).
 COTTA = Augmentation("cotta", lambda images, _: jitter(images), colours=True)
 ROTTA = Augmentation("rotta", lambda images, _: jitter(images), colours=True)
+# The same move over reflected images, without blur and noise (Marsden et al. 2024).
+ROID = Augmentation(
+    "roid",
+    lambda images, _: jitter(images, padding="reflect", blurs=False, noise=0.0),
+    colours=True,
+)
