@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from holdfast.models.normalization import normalized as normalized
     from holdfast.recipes.base import Learner as Learner
     from holdfast.recipes.base import Method as Method
+    from holdfast.recipes.bn import Bn as Bn
     from holdfast.recipes.compose import compose as compose
     from holdfast.recipes.consistency import Consistency as Consistency
     from holdfast.recipes.cotta import Cotta as Cotta
     from holdfast.recipes.debias import Debias as Debias
     from holdfast.recipes.eata import Eata as Eata
     from holdfast.recipes.eata import Eta as Eta
-    from holdfast.recipes.frozen import Bn as Bn
     from holdfast.recipes.frozen import Frozen as Frozen
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods

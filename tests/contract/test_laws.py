@@ -166,7 +166,7 @@ def test_a_net_without_norm_layers(spec):
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU(), nn.Linear(9, CLASSES))
     method = holdfast.compose(spec).host.selection()
     source = toy_source(net)
-    if method.what == "norm" or (method.what == "nothing" and method.statistics.by_batch):
+    if method.what == "norm" or method.renews:
         with pytest.raises(ValueError, match=r"norm.*Sequential has no.*(select=all|frozen)"):
             holdfast.adapt(net, spec, source=source)
     elif needs_batch_norm(spec):

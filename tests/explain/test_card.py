@@ -93,7 +93,8 @@ def test_on_a_host_a_plugin_is_not_alone_and_leaves_the_host_its_settings():
 def test_a_card_shows_every_resolved_value_and_what_it_takes(name, preset):
     made = card(name, preset, classes=10)
     resolved = holdfast.compose(name, preset=preset).for_classes(10).host
-    assert {one.name: one.value for one in made.parts[0].settings} == resolved.given
+    unset = {one.name: "unset" for one in resolved.settings() if one.name not in resolved.given}
+    assert {one.name: one.value for one in made.parts[0].settings} == {**resolved.given, **unset}
     text = str(made)
     for one in resolved.settings():
         assert one.meaning in text and one.admits() in text

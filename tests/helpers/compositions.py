@@ -16,6 +16,13 @@ SMALL = {
     "ttac": "ttac(threshold=0.5)",
 }
 
+# Settings that make another method of one.
+VARIANTS = [
+    "bn(alpha=0.1)",
+    "bn(prior=16)",
+    "bn(statistics=running)",
+]
+
 
 def _all() -> list[str]:
     found = holdfast.methods()
@@ -37,7 +44,7 @@ def _go_together(host: str, plugin: str) -> bool:
     return plugin.objection(host) is None
 
 
-COMPOSITIONS = _all()
+COMPOSITIONS = _all() + VARIANTS
 ON_A_HOST = [
     spec for spec in COMPOSITIONS if holdfast.compose(spec).host.standalone and "+" in spec
 ]
@@ -92,5 +99,6 @@ def counts_batches(spec: str) -> bool:
 
 
 def predicts_after(spec: str) -> bool:
-    """Whether the logits that leave are made after the update."""
-    return getattr(holdfast.compose(spec).host, "predict", None) == "after"
+    """Whether the logits that leave are made after the update, which stays."""
+    host = holdfast.compose(spec).host
+    return host.predicts_after() and not host.episode_steps()

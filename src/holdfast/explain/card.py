@@ -142,13 +142,15 @@ def _part(resolved: Method, written: Method, context: CompositionContext) -> Par
         settings=tuple(
             Entry(
                 setting.name,
-                resolved.given.get(setting.name, str(setting.default)),
+                resolved.given.get(setting.name, str(setting.default or "unset")),
                 next((o for o, values in origins.items() if setting.name in values), "default"),
                 setting.meaning,
                 setting.admits(),
             )
             for setting in resolved.settings()
-            if setting.name in resolved.given or isinstance(setting.default, ByClasses)
+            if setting.name in resolved.given
+            or setting.default is None
+            or isinstance(setting.default, ByClasses)
         ),
     )
 

@@ -1,6 +1,7 @@
 """The slots of a method and what fills them: all that a method's author needs beside
 `holdfast.Method`, `holdfast.Learner`, `holdfast.register` and `holdfast.setting`."""
 
+from holdfast.engine.blend import ByBlend as ByBlend
 from holdfast.engine.draws import Draws as Draws
 from holdfast.engine.network import Network as Network
 from holdfast.engine.network import features_and_logits as features_and_logits

@@ -110,7 +110,7 @@ class Method(Settled):
             "default": {
                 declared.name: declared.default
                 for declared in self.settings()
-                if not isinstance(declared.default, ByClasses)
+                if declared.default is not None and not isinstance(declared.default, ByClasses)
             },
         }
 
@@ -134,6 +134,10 @@ class Method(Settled):
         """Whether it does anything: under its neutral settings it does not."""
         neutral = self.neutral
         return neutral is None or any(getattr(self, name) != neutral[name] for name in neutral)
+
+    def conflict(self) -> str | None:
+        """Which of the settings given contradict each other, and what to write instead."""
+        return None
 
     def objection(self, host: Method | None) -> str | None:
         """Why, as a plug-in, it cannot act on this host (None: alone), and what to write instead.
@@ -161,7 +165,7 @@ class Method(Settled):
 
     def prediction(self, task: Task) -> Prediction:
         """Which logits leave."""
-        return Student(task.network)
+        return Student(task.network, after=self.predicts_after())
 
     def upkeep(self, task: Task) -> list[Upkeep]:
         """What follows a batch, when it has been answered."""
@@ -189,6 +193,10 @@ class Method(Settled):
 
     def prepare(self, task: Task, learn: Learn | None) -> None:
         """What is done once, before the stream."""
+
+    def predicts_after(self) -> bool:
+        """Whether the logits that leave are made when the batch has been learnt from."""
+        return False
 
     def predicting(self) -> str:
         """Which logits leave, in words."""

@@ -148,6 +148,8 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
         else:
             raise ValueError(f"A method is a spec string or a typed value, not {part!r}.")
     host, plugins = read[0], tuple(read[1:])
+    for conflict in filter(None, (method.conflict() for method in read)):
+        raise ValueError(conflict)
     _check_fit(host, plugins)
     alone = not host.standalone
     as_plugin = CompositionContext(preset, host=host.name, alone=alone)
