@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.eata import Eata as Eata
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.frozen import Frozen as Frozen
+    from holdfast.recipes.memo import Memo as Memo
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.registry import register as register

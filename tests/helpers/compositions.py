@@ -14,6 +14,7 @@ SMALL = {
     "t3a": "t3a(keep=3)",
     "tsd": "tsd(keep=3)",
     "ttac": "ttac(threshold=0.5)",
+    "memo": "memo(views=2,lr=0.001)",
 }
 
 # Settings that make another method of one.
@@ -98,7 +99,12 @@ def counts_batches(spec: str) -> bool:
     return hasattr(holdfast.compose(spec).host, "reset_every")
 
 
+def in_episodes(spec: str) -> bool:
+    """Whether it looks at each image by itself, so that a window has no use."""
+    return holdfast.compose(spec).host.episode_steps() > 0
+
+
 def predicts_after(spec: str) -> bool:
     """Whether the logits that leave are made after the update, which stays."""
     host = holdfast.compose(spec).host
-    return host.predicts_after() and not host.episode_steps()
+    return host.predicts_after() and not in_episodes(spec)

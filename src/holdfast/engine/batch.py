@@ -50,6 +50,11 @@ class Examined:
         self.stepped = not bad and norm is not None
 
     @property
+    def reliable(self) -> int | None:
+        """How many images were reliable, where a method asked."""
+        return (self.proposal.seen or self.step).reliable_count
+
+    @property
     def logits(self) -> Tensor:
         """Those that leave."""
         return self.answer[-1].logits.detach()[-self.step.newest :]
@@ -104,12 +109,13 @@ class Runner:
             step = Step(
                 self.network, images, learning=learn is not None, record=True, newest=newest
             )
-            if after:
-                # What is predicted is not known yet, but whether logits are finite.
-                answer = [Predicted(step.logits)]
-            answer = answer or self._answer(step)
+            if not after:
+                answer = answer or self._answer(step)
         with torch.enable_grad():
             proposal = Proposal() if learn is None else learn.propose(step, self.slots.terms)
+        if after:
+            # What is predicted is not known yet, but whether logits are finite.
+            answer = [Predicted((proposal.seen or step).logits)]
         return Examined(step, answer, proposal, routed)
 
     def _examine_in_episodes(self, images: Tensor, newest: int) -> Examined:

@@ -110,14 +110,15 @@ def card(
     if classes is not None:
         method = method.for_classes(classes)
     host = method.host
+    each = " an image" if host.episode_steps() else ""
     return Card(
         name=method.names,
         preset=preset,
         trains=TRAINS[host.selection().what] + host.trains_also,
         needs=method.needs,
         predicts=host.predicting(),
-        forwards=_range(method.forwards),
-        backwards=_range(method.backwards),
+        forwards=_range(method.forwards) + each,
+        backwards=_range(method.backwards) + each,
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         saves=_saves(method),

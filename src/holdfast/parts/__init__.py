@@ -23,6 +23,8 @@ from holdfast.parts.learn import Learn as Learn
 from holdfast.parts.learn import PlainStep as PlainStep
 from holdfast.parts.learn import Proposal as Proposal
 from holdfast.parts.learn import SamStep as SamStep
+from holdfast.parts.learn import View as View
+from holdfast.parts.learn import ViewStep as ViewStep
 from holdfast.parts.memory import Memory as Memory
 from holdfast.parts.memory import MemoryStep as MemoryStep
 from holdfast.parts.predict import Export as Export

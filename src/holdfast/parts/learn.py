@@ -61,6 +61,7 @@ class Proposal:
 
     due: whether a step could have been taken; not so between the steps of a method that takes one
     after every so many images.
+    seen: the forward that was learnt from, where that is not the batch's own.
     """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
@@ -69,6 +70,7 @@ class Proposal:
     gradient_norm: Tensor | None = None
     backwards: int = 0
     due: bool = True
+    seen: Step | None = None
 
     def finite(self) -> bool:
         """Whether there is a gradient, and it and all losses are finite."""
@@ -237,4 +239,34 @@ class SamStep(PlainStep):
         for parameter in self.parameters.values():
             parameter.grad = torch.zeros_like(parameter)
         proposal.gradient_norm = torch.zeros(())
+        return proposal
+
+
+class View(nn.Module, ABC):
+    """Other images to learn from than those of a batch. Its buffers are its state."""
+
+    @abstractmethod
+    def forward(self, step: Step) -> Step:
+        """What terms are asked about, instead of the batch's own forward."""
+
+    @abstractmethod
+    def commit(self, seen: Step) -> None:
+        """Take in what was seen, when it has proved good."""
+
+
+class ViewStep(PlainStep):
+    """A step on a view of the batch, which all terms are asked about, those of plug-ins too."""
+
+    def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter], view: View):
+        super().__init__(descent, parameters)
+        self.view = view
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {**super().tensors(), **self.view.state_dict(prefix="view.")}
+
+    def propose(self, step: Step, terms: list[Term]) -> Proposal:
+        seen = self.view(step)
+        proposal = super().propose(seen, terms)
+        proposal.commits.append(lambda: self.view.commit(seen))
+        proposal.seen = seen
         return proposal
