@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.models.normalization import normalized as normalized
     from holdfast.recipes.base import Learner as Learner
     from holdfast.recipes.base import Method as Method
+    from holdfast.recipes.bn import Bn as Bn
     from holdfast.recipes.cmf import Cmf as Cmf
     from holdfast.recipes.compose import compose as compose
     from holdfast.recipes.consistency import Consistency as Consistency
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from holdfast.recipes.eata import Eata as Eata
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.ensemble import Ensemble as Ensemble
-    from holdfast.recipes.frozen import Bn as Bn
     from holdfast.recipes.frozen import Frozen as Frozen
     from holdfast.recipes.lame import Lame as Lame
+    from holdfast.recipes.memo import Memo as Memo
     from holdfast.recipes.petta import Petta as Petta
     from holdfast.recipes.prior import Prior as Prior
     from holdfast.recipes.rdumb import Rdumb as Rdumb

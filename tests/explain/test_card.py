@@ -97,7 +97,8 @@ def test_a_card_shows_every_resolved_value_and_what_it_takes(name, preset):
     spec = holdfast.methods()[name].example()
     made = card(spec, preset, classes=10)
     resolved = holdfast.compose(spec, preset=preset).for_classes(10).methods[-1]
-    assert {one.name: one.value for one in made.parts[-1].settings} == resolved.given
+    unset = {one.name: "unset" for one in resolved.settings() if one.name not in resolved.given}
+    assert {one.name: one.value for one in made.parts[-1].settings} == {**resolved.given, **unset}
     text = str(made)
     for one in resolved.settings():
         assert one.meaning in text and one.admits() in text

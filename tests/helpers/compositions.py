@@ -15,7 +15,15 @@ SMALL = {
     "t3a": "t3a(keep=3)",
     "tsd": "tsd(keep=3)",
     "ttac": "ttac(threshold=0.5)",
+    "memo": "memo(views=2,lr=0.001)",
 }
+
+# Settings that make another method of one.
+VARIANTS = [
+    "bn(alpha=0.1)",
+    "bn(prior=16)",
+    "bn(statistics=running)",
+]
 
 
 # These are asked every law each time, as every method alone is: what the README recommends, and
@@ -64,7 +72,7 @@ PAIRS = _all_pairs()
 LEARNER = next(p for p in PLUGINS if holdfast.methods()[p].learns and p not in HOSTS)
 WHOLE = [spec for host in (*HOSTS, LEARNER) for spec in _with_all(host)]
 
-AT_ONCE = ALONE + [_spec(*spec.split("+")) for spec in RECOMMENDED]
+AT_ONCE = ALONE + VARIANTS + [_spec(*spec.split("+")) for spec in RECOMMENDED]
 COMPOSITIONS = list(dict.fromkeys(AT_ONCE + PAIRS + WHOLE))
 ON_A_HOST = [
     spec for spec in COMPOSITIONS if holdfast.compose(spec).host.standalone and "+" in spec
@@ -133,14 +141,15 @@ def counts_batches(spec: str) -> bool:
     return hasattr(holdfast.compose(spec).host, "reset_every")
 
 
-def predicts_after(spec: str) -> bool:
-    """Whether the logits that leave are made after the update."""
-    return getattr(holdfast.compose(spec).host, "predict", None) == "after"
-
-
 def in_episodes(spec: str) -> bool:
     """Whether it looks at each image by itself, so that a window has no use."""
     return holdfast.compose(spec).host.episode_steps() > 0
+
+
+def predicts_after(spec: str) -> bool:
+    """Whether the logits that leave are made after the update, which stays."""
+    host = holdfast.compose(spec).host
+    return host.predicts_after() and not in_episodes(spec)
 
 
 def learns_from_a_memory(spec: str) -> bool:

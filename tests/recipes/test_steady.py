@@ -351,6 +351,9 @@ def test_alone_it_is_on_bn():
         ("rotta", r"write eata\+steady, or bn\+steady"),
         ("t3a", r"write t3a\(statistics=batch\)\+steady"),
         ("ttac(predict=after)", r"write ttac\(predict=before\)\+steady"),
+        ("bn(alpha=0.1)", r"write bn\+steady\."),
+        ("bn(prior=16)", r"write bn\+steady\."),
+        ("bn(statistics=running)", r"write bn\+steady\."),
     ],
 )
 def test_hosts_that_do_not_go_by_the_batch_are_refused(host, advice):

@@ -115,7 +115,8 @@ class Run(RunOptions):
     @property
     def usual_window(self) -> int | None:
         """The same, where nothing is said of it."""
-        return WINDOW if self.resolved_stream.batch == 1 else None
+        in_episodes = self.composition.host.episode_steps() > 0
+        return WINDOW if self.resolved_stream.batch == 1 and not in_episodes else None
 
     @property
     def as_used(self) -> dict[str, Any]:

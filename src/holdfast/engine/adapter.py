@@ -165,7 +165,7 @@ class Adapter(NotExportable):
             batch=int(state.batches),
             losses=batch.losses,
             images=proposal.images,
-            reliable=batch.step.reliable_count,
+            reliable=batch.reliable,
             due=due,
             stepped=batch.stepped,
             step_rate=state.activity.rate,

@@ -50,6 +50,11 @@ class Examined:
         self.problem = f"{', '.join(bad)} turned NaN or Inf. Nothing was changed." if bad else None
         self.stepped = not bad and norm is not None
 
+    @property
+    def reliable(self) -> int | None:
+        """How many images were reliable, where a method asked."""
+        return (self.proposal.seen or self.step).reliable_count
+
 
 class Runner:
     """Takes batches through the slots: `examine`, then `commit` if nothing is wrong."""
@@ -119,14 +124,14 @@ class Runner:
             step = Step(
                 self.network, images, learning=learn is not None, record=True, newest=newest
             )
-            if after:
-                # What is predicted is not known yet, but whether logits are finite.
-                answer = [Predicted(step.logits)]
-            if not answer and not self.slots.answers_between:
+            if not (answer or after or self.slots.answers_between):
                 answer = self._answer(step)
         with torch.enable_grad():
             proposal = Proposal() if learn is None else learn.propose(step, self.slots.terms)
         with torch.no_grad():
+            if after:
+                # What is predicted is not known yet, but whether logits are finite.
+                answer = [Predicted((proposal.seen or step).logits)]
             answer = answer or self._answer(step, proposal.answer)
         return Examined(step, answer, proposal, routed)
 

@@ -139,8 +139,7 @@ class State:
     def collapsed(self, logits: Tensor) -> bool:
         """Whether predictions have just collapsed."""
         watch = self.watch
-        rules = (self.slots.prediction, *self.slots.refine)
-        adapts = self.learn is not None or any(rule.state_dict() for rule in rules)
+        adapts = self.learn is not None or bool(learnt(self._fresh))
         # A layer taken for the head that is not has another number of classes.
         if watch is None or not adapts or logits.shape[1] != len(watch.frequency):
             return False

@@ -110,14 +110,15 @@ def card(
     if classes is not None:
         method = method.for_classes(classes)
     host = method.host
+    each = " an image" if host.episode_steps() else ""
     return Card(
         name=method.names,
         preset=preset,
         trains=TRAINS[host.selection().what] + host.trains_also,
         needs=method.needs,
         predicts=_predicts(method),
-        forwards=_range(method.forwards),
-        backwards=_range(method.backwards),
+        forwards=_range(method.forwards) + each,
+        backwards=_range(method.backwards) + each,
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         saves=_saves(method),
@@ -142,13 +143,15 @@ def _part(resolved: Method, written: Method, context: CompositionContext) -> Par
         settings=tuple(
             Entry(
                 setting.name,
-                resolved.given.get(setting.name, str(setting.default)),
+                resolved.given.get(setting.name, str(setting.default or "unset")),
                 next((o for o, values in origins.items() if setting.name in values), "default"),
                 setting.meaning,
                 setting.admits(),
             )
             for setting in resolved.settings()
-            if setting.name in resolved.given or isinstance(setting.default, ByClasses)
+            if setting.name in resolved.given
+            or setting.default is None
+            or isinstance(setting.default, ByClasses)
         ),
     )
 

@@ -1,6 +1,7 @@
 """The slots of a method and what fills them: all that a method's author needs beside
 `holdfast.Method`, `holdfast.Learner`, `holdfast.register` and `holdfast.setting`."""
 
+from holdfast.engine.blend import ByBlend as ByBlend
 from holdfast.engine.draws import Draws as Draws
 from holdfast.engine.iabn import ByInstance as ByInstance
 from holdfast.engine.network import Network as Network
@@ -28,6 +29,8 @@ from holdfast.parts.learn import PlainStep as PlainStep
 from holdfast.parts.learn import Proposal as Proposal
 from holdfast.parts.learn import SamStep as SamStep
 from holdfast.parts.learn import Settle as Settle
+from holdfast.parts.learn import View as View
+from holdfast.parts.learn import ViewStep as ViewStep
 from holdfast.parts.memory import BalancedMemory as BalancedMemory
 from holdfast.parts.memory import FifoMemory as FifoMemory
 from holdfast.parts.memory import Memory as Memory

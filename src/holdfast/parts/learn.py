@@ -73,6 +73,7 @@ class Proposal:
     due: whether a step could have been taken; not so between the steps of a method that takes one
     after every so many images.
     answer: what is predicted, where `Learn.answers`.
+    seen: the forward that was learnt from, where that is not the batch's own.
     """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class Proposal:
     backwards: int = 0
     due: bool = True
     answer: Predicted | None = None
+    seen: Step | None = None
 
     def finite(self) -> bool:
         """Whether there is a gradient, and it and all losses are finite."""
@@ -283,4 +285,34 @@ class SamStep(PlainStep):
         for parameter in self.parameters.values():
             parameter.grad = torch.zeros_like(parameter)
         proposal.gradient_norm = torch.zeros(())
+        return proposal
+
+
+class View(nn.Module, ABC):
+    """Other images to learn from than those of a batch. Its buffers are its state."""
+
+    @abstractmethod
+    def forward(self, step: Step) -> Step:
+        """What terms are asked about, instead of the batch's own forward."""
+
+    @abstractmethod
+    def commit(self, seen: Step) -> None:
+        """Take in what was seen, when it has proved good."""
+
+
+class ViewStep(PlainStep):
+    """A step on a view of the batch, which all terms are asked about, those of plug-ins too."""
+
+    def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter], view: View):
+        super().__init__(descent, parameters)
+        self.view = view
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {**super().tensors(), **self.view.state_dict(prefix="view.")}
+
+    def propose(self, step: Step, terms: list[Term]) -> Proposal:
+        seen = self.view(step)
+        proposal = super().propose(seen, terms)
+        proposal.commits.append(lambda: self.view.commit(seen))
+        proposal.seen = seen
         return proposal

@@ -112,7 +112,7 @@ class Method(Settled):
             "default": {
                 declared.name: declared.default
                 for declared in self.settings()
-                if not isinstance(declared.default, ByClasses)
+                if declared.default is not None and not isinstance(declared.default, ByClasses)
             },
         }
 
@@ -143,6 +143,10 @@ class Method(Settled):
         """Whether it does anything: under its neutral settings it does not."""
         neutral = self.neutral
         return neutral is None or any(getattr(self, name) != neutral[name] for name in neutral)
+
+    def conflict(self) -> str | None:
+        """Which of the settings given contradict each other, and what to write instead."""
+        return None
 
     def objection(self, host: Method | None) -> str | None:
         """Why, as a plug-in, it cannot act on this host (None: alone), and what to write instead.
@@ -187,7 +191,7 @@ class Method(Settled):
 
     def prediction(self, task: Task) -> Prediction:
         """Which logits leave."""
-        return Student(task.network)
+        return Student(task.network, after=self.predicts_after())
 
     def settling(self, task: Task) -> list[Settle]:
         """What moves weights on at the end of each step, before a teacher follows."""
@@ -219,6 +223,10 @@ class Method(Settled):
 
     def prepare(self, task: Task, learn: Learn | None) -> None:
         """What is done once, before the stream."""
+
+    def predicts_after(self) -> bool:
+        """Whether the logits that leave are made when the batch has been learnt from."""
+        return False
 
     def predicting(self) -> str:
         """Which logits leave, in words."""

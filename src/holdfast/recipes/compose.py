@@ -87,7 +87,8 @@ class Composition:
 
     @property
     def forwards(self) -> tuple[int, int]:
-        extra = sum(method.extra_forwards() for method in self.methods)
+        """The fewest and the most, of a batch; in episodes, of each of its images."""
+        extra = self.rounds * sum(method.extra_forwards() for method in self.methods)
         fewest, most = self.host.forwards()
         at_least, at_most = self.host.passes
         return fewest + at_least * extra, most + at_most * extra
@@ -95,7 +96,13 @@ class Composition:
     @property
     def backwards(self) -> tuple[int, int]:
         always = self.host.passes[0] and any(method.always_drives() for method in self.methods)
-        return (self.host.backwards if always else 0), self.host.backwards
+        most = self.rounds * self.host.backwards
+        return (most if always else 0), most
+
+    @property
+    def rounds(self) -> int:
+        """How often terms are asked of what is learnt from: of a batch, or of each image."""
+        return self.host.episode_steps() or 1
 
     def for_classes(self, classes: int) -> Composition:
         """With the settings that follow from the model's number of classes."""
@@ -148,6 +155,8 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
         else:
             raise ValueError(f"A method is a spec string or a typed value, not {part!r}.")
     host, plugins = read[0], tuple(read[1:])
+    for conflict in filter(None, (method.conflict() for method in read)):
+        raise ValueError(conflict)
     _check_fit(host, plugins)
     alone = not host.standalone
     as_plugin = CompositionContext(preset, host=host.name, alone=alone)

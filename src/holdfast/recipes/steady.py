@@ -11,6 +11,7 @@ from holdfast.parts import ByBatch, BySteady, Normalisation, Select, Task
 
 # How hosts that may go by the batch are made to.
 BY_BATCH = {
+    "bn": "bn",
     "shift": "shift(statistics=batch)",
     "t3a": "t3a(statistics=batch)",
     "ttac": "ttac(predict=before)",
@@ -57,10 +58,10 @@ class Steady(Method):
     def objection(self, host: Method | None) -> str | None:
         if host is None or isinstance(host.selection().statistics, ByBatch):
             return None
-        other = BY_BATCH.get(host.name, "eata")
+        hosts = dict.fromkeys([BY_BATCH.get(host.name, "eata"), "bn"])
         return (
-            f"{host.name} does not normalise by the statistics of the batch here, which are what "
-            f"steady replaces: write {other}+steady, or bn+steady."
+            f"{host.name} does not normalise by the batch's statistics alone here, which are what "
+            f"steady replaces: write {', or '.join(f'{other}+steady' for other in hosts)}."
         )
 
     def normalisation(self, task: Task, by: Normalisation) -> Normalisation:

@@ -12,10 +12,8 @@ from holdfast import Learner, register, setting
 from holdfast.parts import (
     ByBatch,
     ByRunning,
-    Prediction,
     Select,
     Step,
-    Student,
     Task,
     Term,
     TermResult,
@@ -239,7 +237,7 @@ class Ttac(Learner):
     )
 
     def selection(self) -> Select:
-        return Select(self.select, ByRunning() if self.predict == "after" else ByBatch())
+        return Select(self.select, ByRunning() if self.predicts_after() else ByBatch())
 
     def terms(self, task: Task) -> list[Term]:
         if not self.has_effect():
@@ -250,11 +248,11 @@ class Ttac(Learner):
             GlobalAlignment(self.weight, source, self.clip),
         ]
 
-    def prediction(self, task: Task) -> Prediction:
-        return Student(task.network, after=self.predict == "after")
+    def predicts_after(self) -> bool:
+        return self.predict == "after"
 
     def predicting(self) -> str:
-        if self.predict == "after":
+        if self.predicts_after():
             return "the adapted network's logits by running statistics, after the update"
         return self.predicts
 
@@ -265,5 +263,5 @@ class Ttac(Learner):
         return self.has_effect()
 
     def forwards(self) -> tuple[int, int]:
-        count = 2 if self.predict == "after" else 1
+        count = 2 if self.predicts_after() else 1
         return count, count

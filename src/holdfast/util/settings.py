@@ -27,7 +27,7 @@ class ByClasses:
 
 
 def setting(
-    default: Value | ByClasses,
+    default: Value | ByClasses | None,
     meaning: str = "",
     *,
     at_least: float | None = None,
@@ -36,7 +36,8 @@ def setting(
     switch: tuple[str, str] | None = None,
 ) -> Any:
     """A field of a method: None until composition resolves it, with its default and its meaning.
-    Without a meaning it is a base's setting, meaning and bounds, with another default.
+    Without a meaning it is a base's setting, meaning and bounds, with another default. A default of
+    None: it is unset unless somebody sets it.
 
     `source` says where the setting or its default comes from, where the whole has several;
     `switch` what true and false mean, where words are to choose from.
@@ -54,7 +55,7 @@ class Setting:
     name: str
     kind: type
     choices: tuple[str, ...]
-    default: Value | ByClasses
+    default: Value | ByClasses | None
     meaning: str
     at_least: float | None
     at_most: float | None

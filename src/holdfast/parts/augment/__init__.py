@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from holdfast.parts.augment.augmix import AUGMIX
 from holdfast.parts.augment.base import FIXED as FIXED
 from holdfast.parts.augment.base import Augment as Augment
 from holdfast.parts.augment.base import Augmentation as Augmentation
@@ -13,7 +14,9 @@ from holdfast.parts.augment.jitter import COTTA, ROID, ROTTA
 from holdfast.parts.augment.strong import STRONG
 
 # Those that a setting can name in several methods.
-AugmentationName = Literal["strong", "cotta", "rotta", "roid", "none", "flip", "alternate"]
+AugmentationName = Literal[
+    "strong", "cotta", "rotta", "roid", "augmix", "none", "flip", "alternate"
+]
 AUGMENTATIONS = {
     kind.name: kind
     for kind in (
@@ -21,6 +24,7 @@ AUGMENTATIONS = {
         COTTA,
         ROTTA,
         ROID,
+        AUGMIX,
         *FIXED,
     )
 }
