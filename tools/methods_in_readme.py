@@ -17,9 +17,9 @@ def with_table(text: str) -> str:
     """The text with the table between its marks renewed."""
     rows = ["| method | kind | what it does | needs of the source |", "|---|---|---|---|"]
     for name, method in holdfast.methods().items():
-        one = card(name)
+        one = card(method.least_spec())
         needs = enumerated(one.needs or ("–",))
-        rows.append(f"| `{name}` | {method.kind()} | {one.parts[0].sentence} | {needs} |")
+        rows.append(f"| `{name}` | {method.kind()} | {one.parts[-1].sentence} | {needs} |")
     return BLOCK.sub(lambda _: "\n".join(rows) + "\n", text)
 
 

@@ -11,7 +11,7 @@ from holdfast.engine.network import Network
 from holdfast.engine.step import Step
 
 KINDS = ("behind", "before", "whole", "tokens")
-SPECS = [SMALL.get(name, name) for name in holdfast.methods()]
+SPECS = [SMALL.get(n, n) for n, method in holdfast.methods().items() if not method.needs_host]
 SPECS += [f"{SMALL[host]}+debias(filter=false)" for host in ("eata", "cotta", "rmt")]
 
 

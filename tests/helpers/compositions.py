@@ -5,6 +5,7 @@ import holdfast
 # Settings under which a method does on the small toy stream all that it can do, and soon. A method
 # that is not named here joins with its defaults.
 SMALL = {
+    "aetta": 'aetta(layers="norm1|norm2",views=2,reset_below=50,drop=1,window=2)',
     "eata": "eata(redundancy=2)",
     "eta": "eta(redundancy=2)",
     "rdumb": "rdumb(redundancy=2,reset_every=5)",
@@ -21,12 +22,12 @@ def _all() -> list[str]:
     found = holdfast.methods()
     plugins = [name for name, method in found.items() if method.plugin]
     hosts = [name for name, method in found.items() if method.learns and method.standalone]
-    compositions = [(name,) for name in found]
+    compositions = [(name,) for name, method in found.items() if not method.needs_host]
     compositions += [
         (host, plugin) for host in found for plugin in plugins if _go_together(host, plugin)
     ]
     compositions += [(host, *(p for p in plugins if _go_together(host, p))) for host in hosts]
-    compositions += [tuple(plugins)]
+    compositions += [tuple(name for name in plugins if not found[name].needs_host)]
     return ["+".join(SMALL.get(name, name) for name in names) for names in compositions]
 
 
@@ -68,6 +69,11 @@ def needs_a_batch(spec: str) -> bool:
 def needs_batch_norm(spec: str) -> bool:
     """Whether it says of a net without batch norm that it has nothing to do there."""
     return "budgets" in holdfast.compose(spec).needs
+
+
+def names_layers(spec: str) -> bool:
+    """Whether it names layers of the toy net, which another net has not."""
+    return any("layers" in method.given for method in holdfast.compose(spec).methods)
 
 
 def trains_norms(spec: str) -> bool:

@@ -108,6 +108,8 @@ class Runner:
                 # What is predicted is not known yet, but whether logits are finite.
                 answer = [Predicted(step.logits)]
             answer = answer or self._answer(step)
+            for rule in self.slots.upkeep:
+                rule.before(step)
         with torch.enable_grad():
             proposal = Proposal() if learn is None else learn.propose(step, self.slots.terms)
         return Examined(step, answer, proposal, routed)

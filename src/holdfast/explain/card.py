@@ -194,9 +194,9 @@ def methods_table() -> Table:
     """One row a method, from its card."""
     rows = []
     for name, method in methods().items():
-        traits = card(name)
+        traits = card(method.least_spec())
         needs, costs = ", ".join(traits.needs) or "nothing", (traits.forwards, traits.backwards)
-        sentence = traits.parts[0].sentence
+        sentence = traits.parts[-1].sentence
         rows.append((name, method.kind(), traits.trains, needs, *costs, sentence))
     headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
     return columns(*headings, rows=rows)

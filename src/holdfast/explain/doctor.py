@@ -183,9 +183,11 @@ def doctor(
             findings += _check_outputs(step.logits)
             if headed:
                 works(hint, lambda: step.features)
+        specs = {brief(spec): spec for spec in chosen}
+        specs = specs or {name: one.least_spec() for name, one in methods().items()}
         fits = {
-            brief(name): try_method(
-                compose(name),
+            name: try_method(
+                compose(spec),
                 model,
                 head=head,
                 source=source,
@@ -195,7 +197,7 @@ def doctor(
             )
             if runs
             else Fit(False, ("not tried: the model fails on these images",))
-            for name in chosen or methods()
+            for name, spec in specs.items()
         }
     return Diagnosis(
         model=_describe(model),

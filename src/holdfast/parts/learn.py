@@ -70,6 +70,11 @@ class Proposal:
     backwards: int = 0
     due: bool = True
 
+    @property
+    def stepped(self) -> bool:
+        """Whether there is a gradient to step by."""
+        return self.gradient_norm is not None
+
     def finite(self) -> bool:
         """Whether there is a gradient, and it and all losses are finite."""
         if self.gradient_norm is None:

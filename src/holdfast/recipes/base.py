@@ -57,6 +57,8 @@ class Method(Settled):
     # May follow a host; and is a method in its own right, not only something to add to one.
     plugin: ClassVar[bool] = False
     standalone: ClassVar[bool] = True
+    # Whether a plug-in has nothing to do without a host, so that it is an error alone.
+    needs_host: ClassVar[bool] = False
     learns: ClassVar[bool] = False
     # Whether a plug-in acts through its host's steps. One that only refines predictions, or brings
     # statistics, goes on a host that never learns too.
@@ -128,7 +130,14 @@ class Method(Settled):
     def kind(cls) -> str:
         if not cls.plugin:
             return "host"
+        if cls.needs_host:
+            return "plug-in"
         return "host or plug-in" if cls.standalone else "plug-in, or alone"
+
+    @classmethod
+    def least_spec(cls) -> str:
+        """How it is written with no more than it needs: by itself, or on the plainest host."""
+        return f"tent+{cls.name}" if cls.needs_host else cls.name
 
     def has_effect(self) -> bool:
         """Whether it does anything: under its neutral settings it does not."""
@@ -138,11 +147,21 @@ class Method(Settled):
     def objection(self, host: Method | None) -> str | None:
         """Why, as a plug-in, it cannot act on this host (None: alone), and what to write instead.
         All settings are resolved by then."""
-        if host is None or host.learns or not self.needs_steps:
+        on_another = f"put it on a method that learns, as in tent+{self.name}."
+        if host is None:
+            nothing = f"{self.name} is there for what a host does, and here is none: {on_another}"
+            return nothing if self.needs_host else None
+        if self.needs_host and host.episode_steps():
+            return (
+                f"{host.name} begins anew with every image, so that nothing it learns stays for "
+                f"{self.name} to act on: {on_another}"
+            )
+        if host.learns or not self.needs_steps:
             return None
+        alone = "" if self.needs_host else f"write {self.name} alone, or "
         return (
-            f"{host.name} never takes a step, so {self.name} has nothing to act on: write "
-            f"{self.name} alone, or put it on a method that learns, as in tent+{self.name}."
+            f"{host.name} never takes a step, so {self.name} has nothing to act on: "
+            f"{alone}{on_another}"
         )
 
     # The slots, asked of resolved values only.
@@ -218,6 +237,11 @@ class Method(Settled):
     def extra_forwards(self) -> int:
         """How many forwards its terms add to those of the host."""
         return 0
+
+    def forwards_beside(self) -> tuple[int, int]:
+        """The fewest and the most forwards that it adds to a batch beside its terms, as a
+        plug-in."""
+        return 0, 0
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ class Composition:
     @property
     def forwards(self) -> tuple[int, int]:
         extra = sum(method.extra_forwards() for method in self.methods)
-        fewest, most = self.host.forwards()
+        beside = [method.forwards_beside() for method in self.plugins]
+        fewest, most = (sum(each) for each in zip(self.host.forwards(), *beside, strict=True))
         at_least, at_most = self.host.passes
         return fewest + at_least * extra, most + at_most * extra
 
@@ -155,8 +156,8 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
     as_host = CompositionContext(preset, plugins=resolved, alone=alone)
     contexts = (as_host, *(as_plugin for _ in plugins))
     found = Composition(host.resolved(as_host), resolved, contexts)
-    objections = [plugin.objection(found.host) for plugin in found.plugins]
-    objections += [found.host.objection(None)] if alone else []
+    objections = [found.host.objection(None)] if alone else []
+    objections += [plugin.objection(found.host) for plugin in found.plugins]
     for objection in filter(None, objections):
         raise ValueError(objection)
     return found
