@@ -14,6 +14,7 @@ from compositions import (
     in_episodes,
     keeps_samples,
     may_abstain,
+    names_layers,
     needs_a_batch,
     needs_batch_norm,
     neutralised,
@@ -174,6 +175,9 @@ def test_a_net_without_norm_layers(spec):
             holdfast.adapt(net, spec, source=source)
     elif needs_batch_norm(spec):
         with pytest.raises(ValueError, match=r"Sequential has no batch norm layer: leave"):
+            holdfast.adapt(net, spec, source=source)
+    elif names_layers(spec):
+        with pytest.raises(ValueError, match=r"Sequential has no layer 'norm1'"):
             holdfast.adapt(net, spec, source=source)
     else:
         run(holdfast.adapt(net, spec, source=source), stream(KINDS))

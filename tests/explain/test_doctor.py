@@ -121,7 +121,8 @@ def test_the_layer_that_gives_the_logits_is_named():
         assert "'classifier', a Conv2d: pass head='classifier'." in only_problem(diagnosis)
         assert not diagnosis.methods["t3a"].fits
         named = holdfast.doctor(net, textures(16), head="classifier")
-        assert not named.problems and all(fit.fits for fit in named.methods.values())
+        not_fit = [name for name, fit in named.methods.items() if not fit.fits]
+        assert not named.problems and not_fit == ["aetta"]  # which finds no stages
     headless = holdfast.doctor(HeadlessNet(), textures(16))
     assert "pass head='classifier'" in only_problem(headless)
 

@@ -5,6 +5,7 @@ import holdfast
 # Settings under which a method does on the small toy stream all that it can do, and soon. A method
 # that is not named here joins with its defaults.
 SMALL = {
+    "aetta": 'aetta(layers="norm1|norm2",views=2,reset_below=50,drop=1,window=2)',
     "eata": "eata(redundancy=2)",
     "eta": "eta(redundancy=2)",
     "rdumb": "rdumb(redundancy=2,reset_every=5)",
@@ -118,6 +119,11 @@ def needs_a_batch(spec: str) -> bool:
 def needs_batch_norm(spec: str) -> bool:
     """Whether it says of a net without batch norm that it has nothing to do there."""
     return "budgets" in holdfast.compose(spec).needs
+
+
+def names_layers(spec: str) -> bool:
+    """Whether it names layers of the toy net, which another net has not."""
+    return any("layers" in method.given for method in holdfast.compose(spec).methods)
 
 
 def trains_norms(spec: str) -> bool:

@@ -126,6 +126,8 @@ class Runner:
             )
             if not (answer or after or self.slots.answers_between):
                 answer = self._answer(step)
+            for rule in self.slots.upkeep:
+                rule.before(step)
         with torch.enable_grad():
             proposal = Proposal() if learn is None else learn.propose(step, self.slots.terms)
         with torch.no_grad():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,14 +43,73 @@ def stages(model: nn.Module) -> list[str]:
     return [name for name, _ in found]
 
 
-class DropoutDisagreement(nn.Module):
-    """e = share of (image, view) pairs whose label differs from the plain one; over
-    (H(mean prediction)/ln C)³, since a model that predicts one class never disagrees; at most
-    1 − 1/C; smoothed.
+class Disagreement(NamedTuple):
+    """The share of (image, view) pairs whose label differs from the plain one; that over
+    (H(mean prediction)/ln C)³, since a model that predicts one class never disagrees, and at most
+    1 − 1/C; and how many masks that took."""
 
-    Its masks come from a random state of its own. masks="fixed", for exact tests: the k-th mask of
-    the stream keeps its i-th element iff ((i·2654435761 + k·2654445111) mod 2³²)/2³² ≥ rate.
+    error: float
+    raised: float
+    masks: int
+
+    def smoothed(self, before: float | None) -> float:
+        """With an average of before; the first begins at the error as it is."""
+        return SMOOTHING * (self.error if before is None else before) + (1 - SMOOTHING) * (
+            self.raised
+        )
+
+
+@dataclass
+class DropoutViews:
+    """Views of images under dropout behind layers of a network.
+
+    masks="fixed", for exact tests: the k-th mask of the stream keeps its i-th element iff
+    ((i·2654435761 + k·2654445111) mod 2³²)/2³² ≥ rate.
     """
+
+    network: Network
+    places: list[str]
+    rate: float
+    views: int = VIEWS
+    masks: Masks = "random"
+    _call: int = field(default=0, init=False)
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor, labels: Tensor, draws: Draws, call: int) -> Disagreement:
+        """How far they disagree with the labels. `call` masks were made before these."""
+        self._call = call
+        with ExitStack() as hooks, draws.scope():
+            for name in self.places:
+                layer = self.network.model.get_submodule(name)
+                hooks.enter_context(layer.register_forward_hook(self._drop))
+            views = [Step(self.network, images).logits for _ in range(self.views)]
+        classes = views[0].shape[1]
+        differ = torch.stack([view.argmax(1) != labels for view in views])
+        mean = torch.stack([view.double().softmax(1) for view in views]).mean((0, 1))
+        error = float(differ.double().mean())
+        certainty = float(-(mean * (mean + 1e-6).log()).sum()) / math.log(classes)
+        most = 1 - 1 / classes
+        raised = min(max(error / max(certainty, 1e-12) ** 3, 0.0), most)
+        if not math.isfinite(certainty):  # views that overflow agree on nothing
+            error = raised = most
+        return Disagreement(error, raised, self._call - call)
+
+    def _drop(self, layer: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        call, self._call = self._call, self._call + 1
+        if self.masks == "random":
+            return nn.functional.dropout(output, self.rate)
+        return output * _fixed_mask(output, call, self.rate) / (1 - self.rate)
+
+
+def _fixed_mask(like: Tensor, call: int, rate: float) -> Tensor:
+    place = torch.arange(like.numel(), dtype=torch.int64)
+    hashed = (place * 2654435761 + call * 2654445111) % 2**32
+    return (hashed.double() / 2**32 >= rate).view(like.shape).to(like)
+
+
+class DropoutDisagreement(nn.Module):
+    """The disagreement under dropout along a stream, smoothed. Its masks come from a random state
+    of its own."""
 
     error: Tensor
     seen: Tensor
@@ -61,60 +121,31 @@ class DropoutDisagreement(nn.Module):
         network: Network,
         rate: float | None = None,
         *,
-        views: int = VIEWS,
         masks: Masks = "random",
         seed: int = 0,
     ):
         super().__init__()
-        self.network, self.views, self.masks = network, views, masks
-        self.classes = network.head_rows
-        self.rate = usual_rate(self.classes) if rate is None else rate
-        self.places = stages(network.model)
-        if not self.places:
+        self.network = network
+        places = stages(network.model)
+        if not places:
             raise ValueError(
                 f"{network.name} has no stages with two or more norm layers to put dropout after: "
                 "take another estimator, such as estimator='agreement'."
             )
+        self.rate = usual_rate(network.head_rows) if rate is None else rate
+        self._views = DropoutViews(network, places, self.rate, masks=masks)
         self._draws = Draws(seed, network.device)
         self.register_buffer("error", torch.zeros((), dtype=torch.float64))
         self.register_buffer("seen", torch.zeros((), dtype=torch.bool))
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("draws_state", self._draws.state.clone())
 
-    @torch.no_grad()
     def forward(self, images: Tensor, logits: Tensor) -> float:
         """The accuracy of these answers to these images."""
-        labels = logits.argmax(1)
         self._draws.state = self.draws_state
-        with ExitStack() as hooks, self._draws.scope():
-            for name in self.places:
-                layer = self.network.model.get_submodule(name)
-                hooks.enter_context(layer.register_forward_hook(self._drop))
-            views = [Step(self.network, images).logits for _ in range(self.views)]
+        found = self._views(images, logits.argmax(1), self._draws, int(self.calls))
         self.draws_state.copy_(self._draws.state)
-        differ = torch.stack([view.argmax(1) != labels for view in views])
-        mean = torch.stack([view.double().softmax(1) for view in views]).mean((0, 1))
-        error = float(differ.double().mean())
-        certainty = float(-(mean * (mean + 1e-6).log()).sum()) / math.log(self.classes)
-        most = 1 - 1 / self.classes
-        raised = min(max(error / max(certainty, 1e-12) ** 3, 0.0), most)
-        if not math.isfinite(certainty):  # views that overflow agree on nothing
-            error = raised = most
-        first = not bool(self.seen)
-        before = error if first else float(self.error)
-        self.error.fill_(SMOOTHING * before + (1 - SMOOTHING) * raised)
+        self.calls += found.masks
+        self.error.fill_(found.smoothed(float(self.error) if self.seen else None))
         self.seen.fill_(True)
         return 1 - float(self.error)
-
-    def _drop(self, layer: nn.Module, inputs: Any, output: Tensor) -> Tensor:
-        if self.masks == "random":
-            return nn.functional.dropout(output, self.rate)
-        mask = _fixed_mask(output, int(self.calls), self.rate)
-        self.calls += 1
-        return output * mask / (1 - self.rate)
-
-
-def _fixed_mask(like: Tensor, call: int, rate: float) -> Tensor:
-    place = torch.arange(like.numel(), dtype=torch.int64)
-    hashed = (place * 2654435761 + call * 2654445111) % 2**32
-    return (hashed.double() / 2**32 >= rate).view(like.shape).to(like)

@@ -85,6 +85,11 @@ class Proposal:
     answer: Predicted | None = None
     seen: Step | None = None
 
+    @property
+    def stepped(self) -> bool:
+        """Whether there is a gradient to step by."""
+        return self.gradient_norm is not None
+
     def finite(self) -> bool:
         """Whether there is a gradient, and it and all losses are finite."""
         if self.gradient_norm is None:

@@ -36,6 +36,10 @@ class Upkeep(nn.Module, ABC):
 
     after: Literal["batch", "step"] = "step"
 
+    def before(self, step: Step) -> None:
+        """Look at a batch before anything is learnt from it. What is found is kept by the step
+        (`step.cached`), since nothing may change yet."""
+
     @abstractmethod
     def forward(self, outcome: Outcome) -> None: ...
 

@@ -57,6 +57,8 @@ class Method(Settled):
     # May follow a host; and is a method in its own right, not only something to add to one.
     plugin: ClassVar[bool] = False
     standalone: ClassVar[bool] = True
+    # Whether a plug-in has nothing to do without a host, so that it is an error alone.
+    needs_host: ClassVar[bool] = False
     learns: ClassVar[bool] = False
     # Whether a plug-in acts through its host's steps. One that only refines predictions, or brings
     # statistics, goes on a host that never learns too.
@@ -155,6 +157,11 @@ class Method(Settled):
             return (
                 f"{self.name} has nothing to act on alone: write it behind a method, as in "
                 f"{self.example()}."
+            )
+        if host is not None and self.needs_host and host.episode_steps():
+            return (
+                f"{host.name} begins anew with every image, so that nothing it learns stays for "
+                f"{self.name} to act on: put it on another method, as in {self.example()}."
             )
         if host is not None and self.name in (own := host.holds()):
             setting, _, _ = own[self.name].partition("=")
@@ -270,6 +277,11 @@ class Method(Settled):
     def extra_forwards(self) -> int:
         """How many forwards its terms add to those of the host."""
         return 0
+
+    def forwards_beside(self) -> tuple[int, int]:
+        """The fewest and the most forwards that it adds to a batch beside its terms, as a
+        plug-in."""
+        return 0, 0
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,8 @@ class Composition:
     def forwards(self) -> tuple[int, int]:
         """The fewest and the most, of a batch; in episodes, of each of its images."""
         extra = self.rounds * sum(method.extra_forwards() for method in self.methods)
-        fewest, most = self.host.forwards()
+        beside = [method.forwards_beside() for method in self.plugins]
+        fewest, most = (sum(each) for each in zip(self.host.forwards(), *beside, strict=True))
         at_least, at_most = self.host.passes
         return fewest + at_least * extra, most + at_most * extra
 
