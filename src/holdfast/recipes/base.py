@@ -63,8 +63,6 @@ class Method(Settled):
     # Whether a plug-in acts through its host's steps. One that only refines predictions, or brings
     # statistics, goes on a host that never learns too.
     needs_steps: ClassVar[bool] = True
-    # Whether a plug-in is nothing without a host.
-    needs_host: ClassVar[bool] = False
     # Whether a plug-in brings statistics that serve single images, and batches of any size.
     serves_single: ClassVar[bool] = False
     # Settings of a plug-in under which it changes nothing; None: there are none such.
