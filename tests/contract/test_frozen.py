@@ -39,7 +39,8 @@ def accuracy(predict, batches):
     return 100 * right / sum(len(b.labels) for b in batches)
 
 
-CASES = [(name, "fog") for name in [*holdfast.methods(), "t3a(statistics=batch)", "eata+debias"]]
+ALONE = [name for name, method in holdfast.methods().items() if method.stands_alone()]
+CASES = [(name, "fog") for name in [*ALONE, "t3a(statistics=batch)", "eata+debias"]]
 # There statistics are far from those before.
 CASES += [("bn", "contrast"), ("tent", "contrast"), ("debias", "contrast")]
 
