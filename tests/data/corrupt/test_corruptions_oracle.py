@@ -23,7 +23,8 @@ stats = pytest.importorskip("scipy.stats")
 made_by = other.corruptions
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SEVERITIES = range(1, 6)
+# Each severity goes through the same code, spatter's up to 3 and from 4 on.
+SEVERITIES = [3, 5, *(pytest.param(severity, marks=pytest.mark.slow) for severity in (1, 2, 4))]
 
 
 def pictures(count=3, height=72, width=96):

@@ -89,7 +89,7 @@ def test_a_stored_npz_is_mapped_and_a_compressed_one_is_not(npz, tmp_path):
     assert not isinstance(read_array(tmp_path / "packed.npz", "images"), np.memmap)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_read_the_same(npz, context):
     found = read_npz(npz)
     found.image(0)  # opened here first: workers still open it for themselves
