@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.frozen import Bn as Bn
     from holdfast.recipes.frozen import Frozen as Frozen
+    from holdfast.recipes.note import Note as Note
     from holdfast.recipes.petta import Petta as Petta
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.rotta import Rotta as Rotta
     from holdfast.recipes.sar import Sar as Sar
     from holdfast.recipes.shift import Shift as Shift
+    from holdfast.recipes.sotta import Sotta as Sotta
     from holdfast.recipes.steady import Steady as Steady
     from holdfast.recipes.t3a import T3a as T3a
     from holdfast.recipes.tent import Tent as Tent

@@ -169,8 +169,7 @@ class SourcePull(Term):
 class Petta(Learner):
     """RoTTA, held to the source model the more, the further class means of its features diverge.
 
-    L = teacher + λ_a · CE(source on x, student on augmented x) + γ λ · R(θ, θ0), over the memory;
-    θ' ← (1 − α) θ' + α θ, α = (1 − γ)(1 − m);  γ = 1 − exp(−divergence)
+    L = L_teacher + λ_a · CE(source, student) + γ λ · R(θ, θ0);  θ' moves by (1 − γ)(1 − m)
     """
 
     paper: ClassVar[str] = (
