@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.frozen import Frozen as Frozen
     from holdfast.recipes.lame import Lame as Lame
     from holdfast.recipes.memo import Memo as Memo
+    from holdfast.recipes.note import Note as Note
     from holdfast.recipes.petta import Petta as Petta
     from holdfast.recipes.prior import Prior as Prior
     from holdfast.recipes.rdumb import Rdumb as Rdumb
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.santa import Santa as Santa
     from holdfast.recipes.sar import Sar as Sar
     from holdfast.recipes.shift import Shift as Shift
+    from holdfast.recipes.sotta import Sotta as Sotta
     from holdfast.recipes.steady import Steady as Steady
     from holdfast.recipes.t3a import T3a as T3a
     from holdfast.recipes.tent import Tent as Tent

@@ -52,8 +52,10 @@ def test_features_are_those_of_the_next_step(spec):
         assert torch.equal(features, seen_by_head(adapter, images))
 
 
-def test_features_where_learning_is_from_a_memory_are_by_stored_statistics():
-    adapter = holdfast.adapt(toy_net(), "rotta(capacity=12,every=8)")
+@pytest.mark.parametrize("method", ["rotta", "note(iabn=false)", "sotta(threshold=0.5)", "petta"])
+def test_features_where_learning_is_from_a_memory_are_by_stored_statistics(method):
+    net = toy_net()
+    adapter = holdfast.adapt(net, method, source=toy_source(net))
     run(adapter, stream(("some", "all")))
     images = stream(("some",), seed=4)[0]
     features = adapter.features(images)

@@ -151,3 +151,13 @@ def test_half_precision_comes_out_as_it_went_in():
     layer = batch_norm().float().eval()
     x = images().bfloat16()
     assert InstanceNorm(layer, 4.0)(x).dtype == torch.bfloat16
+
+
+def test_a_layer_that_does_more_than_normalise_says_what_to_do():
+    class WithRelu(nn.BatchNorm2d):
+        def forward(self, x):
+            return super().forward(x).relu()
+
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), WithRelu(4))
+    with pytest.raises(ValueError, match=r"layer '1', a WithRelu.*iabn=false"):
+        Network(net).normalise(ByInstance(ByStored(0.1)))

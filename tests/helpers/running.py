@@ -16,6 +16,7 @@ OPENINGS = [
     "t3a(keep=3)+toy-mix",
     "cotta(augment_below=0.8,views=3,restore=0.1)+toy-mix+toy-centre",
     "rotta(capacity=12,every=20)+toy-mix+toy-centre",
+    "note(capacity=12,every=20)+toy-mix+toy-centre",
     f"{ETA}+toy-mix+toy-centre",
     "toy-blend",
     "bn+toy-calm",

@@ -213,6 +213,24 @@ def test_classes_hardly_predicted_on_source_images_are_left_out():
     assert torch.equal(net.fc.bias, one)
 
 
+def test_a_class_predicted_once_on_source_images_is_left_out_too():
+    """One image has no variance; with 0 for it, the class's divergence would be all there is."""
+    net = settled_net(torch.float64)
+    images = torch.cat([x for x, _ in source_batches(torch.float64)])
+    labels = net(images).argmax(1)
+    once = int(labels.bincount(minlength=CLASSES).argmax())
+    kept = (labels != once) | (torch.arange(len(labels)) == (labels == once).nonzero()[0])
+    loader = [(images[kept], torch.arange(int(kept.sum())) % CLASSES)]
+    adapter = holdfast.adapt(net, spec(**SMALL), source=holdfast.Source.from_loader(net, loader))
+    divergence = adapter._slots.prediction
+    assert not divergence.known[once] and divergence.known.any()
+    batch = images[labels == once][:4]
+    for _ in range(3):
+        adapter(batch)
+        assert (adapter.predict(batch).argmax(1) == once).all()
+        assert adapter.last.gamma == 0 and adapter.last.stepped
+
+
 def test_of_a_window_only_the_newest_count():
     net = settled_net(torch.float64)
     batches = torch.cat(stream(("some", "all"), torch.float64)).split(2)

@@ -28,6 +28,12 @@ class ByInstance(Normalisation):
         return self.by.by_batch
 
     def start(self, layers: Mapping[str, _BatchNorm]) -> Statistics | None:
+        for name, layer in layers.items():
+            if type(layer).forward is not _BatchNorm.forward:
+                raise ValueError(
+                    f"Batch norm cannot be corrected for each image (iabn) in the layer {name!r}, "
+                    f"a {type(layer).__name__}, which does more than normalise: choose iabn=false."
+                )
         inner = self.by.start(layers)
         return None if inner is None else InstanceStatistics(layers, inner, self.k)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from holdfast.engine.checks import channels_come_last
 from holdfast.engine.network import Network
 from holdfast.engine.step import JoinedStep, Step
 from holdfast.parts.augment import Augment
@@ -50,15 +51,17 @@ class MemoryStep(Learn):
             end = self._next_step(start, len(images))
             self.memory.add(images[start:end], self.look(step, start, end))
             start = end
-            if self.every is None or self.memory.clock % self.every == 0:
-                update = Proposal()
-                if self.memory.items:
-                    update = self.inner.propose(self.view(step.network), terms)
-                update.backwards += proposal.backwards
-                proposal = update
-                if not update.finite():
-                    break
-                self.take(update)
+            if self.every is not None and self.memory.clock % self.every:
+                continue
+            if not self.memory.items:  # a step is due, but there is nothing to learn from
+                proposal.due = True
+                continue
+            update = self.inner.propose(self.view(step.network), terms)
+            update.backwards += proposal.backwards
+            proposal = update
+            if not update.finite():
+                break
+            self.take(update)
         return proposal
 
     def _next_step(self, start: int, end: int) -> int:
@@ -70,9 +73,10 @@ class MemoryStep(Learn):
         """Whether these can be kept and learnt from."""
         for item in self.memory.items[:1]:
             if item.image.shape != images.shape[1:]:
+                shape = tuple(images.shape)
                 raise ValueError(
-                    f"The memory holds images of shape {tuple(item.image.shape)}, these are "
-                    f"{tuple(images.shape[1:])}: keep one size, or reset() first."
+                    f"The memory holds images of shape {tuple(item.image.shape)}, this batch is "
+                    f"{shape}: keep one size, or reset() first.{channels_come_last(shape)}"
                 )
 
     def look(self, step: Step, start: int, end: int) -> Tensor:

@@ -169,7 +169,7 @@ class SourcePull(Term):
 class Petta(Learner):
     """RoTTA, held to the source model the more, the further class means of its features diverge.
 
-    L = L_teacher + λ_a CE(source on x, student on augmented x) + γλ R(θ, θ0); γ = 1 − e^−divergence
+    L = L_teacher + λ_a · CE(source, student) + γ λ · R(θ, θ0);  θ' moves by (1 − γ)(1 − m)
     """
 
     paper: ClassVar[str] = (
