@@ -79,6 +79,7 @@ def manifest_of(run, *, images, batches, classes=10, started=0, hashes=HASHES, *
             part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
             for part in card(run.method, run.preset).parts
         },
+        "uncorrected": not all(one.keeps_probabilities() for one in run.composition.methods),
         "stream": str(run.resolved_stream),
         "order": list(run.resolved_stream.domains()),
         "batches": batches,

@@ -56,6 +56,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename={"metrics": "fi
     """With every setting resolved."""
     settings: dict[str, dict[str, SettingValue]] = {}
     """By method and name."""
+    uncorrected: bool = False
+    """Whether the method corrects logits into scores that are no log-probabilities, so that
+    confidence and entropy are of the logits before."""
     stream: str = "unknown"
     """With every setting resolved."""
     order: list[str] = []
@@ -131,6 +134,7 @@ def describe(run: Run, materials: Materials) -> Manifest:
             part.name: {one.name: SettingValue(one.value, one.origin) for one in part.settings}
             for part in card(run.methods, run.preset, classes).parts
         },
+        uncorrected=not all(one.keeps_probabilities() for one in run.composition.methods),
         stream=str(run.resolved_stream),
         order=list(run.shown),
         batches=len(flow),

@@ -201,7 +201,10 @@ def show(
     features = None if geometry is None else adapter.features(batch.images)
     start = time.perf_counter()
     # A method that is busy may not learn from what it missed, yet has to answer.
-    logits = adapter.predict(batch.images) if batch.missed else adapter(batch.images)
+    if batch.missed:
+        logits, uncorrected = adapter.answer(batch.images)
+    else:
+        logits, uncorrected = adapter(batch.images), None  # `adapter.last` has it
     if logits.device.type != "cpu":
         torch.accelerator.synchronize(logits.device)
     spent = time.perf_counter() - start
@@ -220,6 +223,7 @@ def show(
         health=adapter.health,
         time=spent,
         memory=peak(),
+        uncorrected=uncorrected,
     )
 
 

@@ -33,8 +33,8 @@ from holdfast.results.tables import (
     PublishedRows,
     accuracy_table,
     alarm_lines,
-    idle_note,
     metrics_table,
+    notes,
 )
 
 STATIC = Path(__file__).with_name("static")
@@ -139,7 +139,7 @@ def _parts(report: Report) -> Iterator[dict[str, object]]:
             "others": others(comparison),
             "summary": summary(comparison),
             "accuracy": table_html(accuracy, report.places),
-            "notes": " ".join(filter(None, (idle_note(comparison.groups), published.note))),
+            "notes": " ".join(filter(None, (*notes(comparison.groups), published.note))),
             "sections": drawn,
             "alarms": list(alarm_lines(comparison)),
             "health": health_note(comparison.groups),

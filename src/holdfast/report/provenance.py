@@ -44,6 +44,11 @@ def facts(runs: Sequence[StoredRun]) -> dict[str, str]:
     values: dict[str, Iterable[object]] = {
         **{title: [run.option(flag) for run in runs] for title, flag in FACTS.items()},
         "stream": [run.manifest.stream for run in runs],
+        "confidence, entropy and calibration": [
+            f"{run.title}: of the logits before its correction"
+            for run in runs
+            if run.manifest.uncorrected
+        ],
         "images a batch": [run.batch_size for run in runs],
         "images": [run.manifest.images or None for run in runs],
         "classes": [run.manifest.classes for run in runs],

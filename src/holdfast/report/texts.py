@@ -8,7 +8,7 @@ from holdfast.report.finding import finding, others
 from holdfast.report.page import Report
 from holdfast.results import writers
 from holdfast.results.table import Block, Heading, Item
-from holdfast.results.tables import accuracy_table, alarm_lines, idle_note, metrics_table
+from holdfast.results.tables import accuracy_table, alarm_lines, metrics_table, notes
 
 
 def markdown(report: Report) -> str:
@@ -27,7 +27,7 @@ def _blocks(report: Report) -> Iterator[Block]:
         yield from (text for text in sentences if text != report.headline)
         yield accuracy_table(comparison, published.rows)
         key = "In bold the best, in italics the second best."
-        yield " ".join(filter(None, (key, idle_note(comparison.groups), published.note)))
+        yield " ".join(filter(None, (key, *notes(comparison.groups), published.note)))
         yield metrics_table(comparison.groups)
         yield from map(Item, alarm_lines(comparison))
     if report.gathered.notes:
@@ -44,7 +44,7 @@ def latex(report: Report) -> str:
     for place, one in enumerate(report.comparisons):
         accuracy = accuracy_table(one, report.published(one).rows)
         for name, table in (("accuracy", accuracy), ("metrics", metrics_table(one.groups))):
-            note, label = idle_note(one.groups), f"{name}-{place}"
+            note, label = " ".join(notes(one.groups)), f"{name}-{place}"
             rotated = table is accuracy
             tables.append(writers.latex(table, one.title, note, label, rotated=rotated))
     return tables[0] + "\n".join(tables[1:])

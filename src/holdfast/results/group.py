@@ -114,6 +114,11 @@ class Group:
         idle = [run.metrics for run in self.runs if hardly_acts(run.metrics)]
         return steps_taken(idle) if idle else ""
 
+    @property
+    def uncorrected(self) -> bool:
+        """Whether what its method answers are no log-probabilities."""
+        return any(run.manifest.uncorrected for run in self.runs)
+
     @cached_property
     def domains(self) -> list[str]:
         """In the order in which they came."""

@@ -4,7 +4,7 @@ documents of them that are read at the end of runs, and at the end of a sweep.""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -18,6 +18,7 @@ from holdfast.results.group import NONE, Group, Number, means_over, repeated_ove
 from holdfast.results.health import health_note
 from holdfast.results.stored import IDLE, IDLE_NOTE, StoredRun
 from holdfast.results.table import Block, Cell, Column, Heading, Mark, Row, Table
+from holdfast.util.words import enumerated
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,19 @@ def idle_note(groups: Iterable[Group]) -> str:
     return IDLE_NOTE if any(group.idle for group in groups) else ""
 
 
+def notes(groups: Collection[Group]) -> Iterator[str]:
+    """What is meant where a row says that its method hardly acted; and whose answers are scores,
+    beside which stand the probabilities of others."""
+    yield from filter(None, [idle_note(groups)])
+    corrects = dict.fromkeys(group.label for group in groups if group.uncorrected)
+    if corrects:
+        yield (
+            f"{enumerated(list(corrects))}: what leaves are corrected scores, whose softmax are no "
+            "probabilities. Accuracy is theirs; confidence, entropy and calibration are of the "
+            "logits before the correction."
+        )
+
+
 def alarm_lines(comparison: Comparison) -> Iterator[str]:
     """A sentence for each method that collapsed."""
     for group in comparison.groups:
@@ -261,7 +275,8 @@ def run_document(folders: Iterable[RunFolder]) -> list[Block]:
             Heading(_heading(comparison)),
             accuracy_table(comparison),
             metrics_table(comparison.groups, brief=True),
-            *filter(None, [idle_note(comparison.groups), health_note(comparison.groups)]),
+            *notes(comparison.groups),
+            *filter(None, [health_note(comparison.groups)]),
         ]
     return blocks
 
@@ -316,7 +331,7 @@ def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None])
     )
     table = Table("Means ± standard deviation over seeds", axes[0], columns, tuple(rows))
     rate = "Which learning rate is best is known from the stream's labels alone." if best else ""
-    return [table, *filter(None, [idle_note(groups.values()), rate])]
+    return [table, *notes(groups.values()), *filter(None, [rate])]
 
 
 def _best(groups: Mapping[Place, Group], chosen: Mapping[Place, bool], rate: int) -> set[Place]:

@@ -1,6 +1,7 @@
 import colorsys
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,10 +33,10 @@ def pictures(count, height, width, dtype=torch.float64):
     return torch.where(coarse, (images * 2).round() / 2, images).to(dtype)
 
 
-def draws_of(count, seed=0):
+def draws_of(count, seed=0, **kind):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return [Jitter.draw() for _ in range(count)]
+        return [Jitter.draw(**kind) for _ in range(count)]
 
 
 def restate(images, drawn):
@@ -45,8 +46,11 @@ def restate(images, drawn):
         images = np.stack([recolour(image, operation.__name__, amount) for image in images])
     height, width = images.shape[2:]
     top, left = height // 2, width // 2
-    images = np.pad(images, ((0, 0), (0, 0), (top, top), (left, left)), mode="edge")
+    images = np.pad(images, ((0, 0), (0, 0), (top, top), (left, left)), mode=drawn.padding)
     images = turn_and_shift(torch.from_numpy(images), drawn)
+    if drawn.sigma is None:
+        images = images[:, :, top : top + height, left : left + width]
+        return images.flip(3) if drawn.flip else images
     line = torch.exp(-(torch.arange(-2.0, 3.0, dtype=images.dtype) ** 2) / (2 * drawn.sigma**2))
     kernel = torch.outer(line, line) / line.sum() ** 2
     images = F.pad(images, (2, 2, 2, 2), mode="reflect")
@@ -102,6 +106,42 @@ def test_one_sampling_is_the_chain_step_by_step(size):
     images = pictures(2, *size)
     for drawn in [*draws_of(6), FAR]:
         assert torch.allclose(drawn(images), restate(images, drawn), rtol=0, atol=1e-9), drawn
+
+
+ROID = {"padding": "reflect", "blurs": False}
+
+
+@pytest.mark.parametrize("size", [(32, 32), (33, 21), (12, 48), (9, 9), (5, 4), (3, 2)])
+@pytest.mark.parametrize("blurs", [False, True])
+@pytest.mark.parametrize("padding", ["edge", "reflect"])
+def test_padding_and_blur_are_as_asked_for(size, padding, blurs):
+    images = pictures(2, *size)
+    sigma = 0.5 if blurs else None
+    far = replace(FAR, padding=padding, sigma=sigma)
+    for drawn in [*draws_of(4, padding=padding, blurs=blurs), far]:
+        assert (drawn.padding, drawn.sigma is None) == (padding, not blurs)
+        assert torch.allclose(drawn(images), restate(images, drawn), rtol=0, atol=1e-9), drawn
+
+
+def test_roids_view_is_one_draw_without_noise():
+    images = pictures(4, 32, 32)
+    for seed in range(3):
+        (drawn,) = draws_of(1, seed, **ROID)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            view = AUGMENTATIONS["roid"].make(images, 0)
+        assert torch.equal(view, drawn(images).clamp(0, 1))
+    same = Augment(AUGMENTATIONS["roid"], Draws(3, CPU))(images[:1].expand(8, -1, -1, -1))
+    assert torch.allclose(same, same[:1].expand_as(same), rtol=0, atol=1e-12)
+    cotta = Augment(AUGMENTATIONS["cotta"], Draws(3, CPU))(images)
+    assert not torch.allclose(
+        cotta, Augment(AUGMENTATIONS["roid"], Draws(3, CPU))(images), atol=0.1
+    )
+
+
+def test_a_blurred_and_a_sharp_view_draw_alike_otherwise():
+    for one, other in zip(draws_of(5), draws_of(5, **ROID), strict=True):
+        assert replace(other, padding="edge", sigma=one.sigma) == one
 
 
 def test_zeros_from_beyond_the_padding_are_part_of_that_comparison():
@@ -200,10 +240,11 @@ def test_noise_is_all_that_is_added_to_the_drawn_view():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [(32, 32), (7, 18), (1, 1)])
-def test_views_keep_range_shape_and_dtype(size, dtype):
+@pytest.mark.parametrize("name", ["cotta", "roid"])
+def test_views_keep_range_shape_and_dtype(size, dtype, name):
     images = pictures(3, *size, dtype)
     before = images.clone()
-    augment = Augment(AUGMENTATIONS["cotta"], Draws(0, CPU))
+    augment = Augment(AUGMENTATIONS[name], Draws(0, CPU))
     for _ in range(20):
         view = augment(images)
         assert (view.shape, view.dtype) == (images.shape, dtype)
@@ -280,7 +321,7 @@ def test_flip_and_none_are_the_same_at_every_call():
             augment.commit()
 
 
-@pytest.mark.parametrize("name", ["strong", "cotta", "rotta"])
+@pytest.mark.parametrize("name", ["strong", "cotta", "rotta", "roid"])
 def test_what_cannot_be_augmented_is_refused_by_name(name):
     with pytest.raises(ValueError, match=rf"augment={name} .*input_range=\(low, high\).*flip"):
         Augment(AUGMENTATIONS[name], Draws(0, CPU), None)

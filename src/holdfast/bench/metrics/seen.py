@@ -72,7 +72,8 @@ class Seen:
     predicted: −1 where the softmax is not defined, since NaN or Inf is among the logits; such an
     image is wrong, at confidence 0 and with the entropy ln C of knowing nothing. So the row of a
     method that has diverged goes on. A logit of −Inf only rules out its class.
-    confidence: the largest probability. entropy: of the softmax, in nats.
+    confidence: the largest probability. entropy: of the softmax, in nats. Where a method corrects
+    logits into scores that are none, both are of the logits before that.
     due: a step could have been taken, where that is known; stepped: it was.
     missed: the batch came while the method was busy.
     drift, estimated…: of health after the batch, without labels: accuracy, its interval, and that
@@ -122,14 +123,23 @@ class Seen:
         health: Health | None = None,
         time: float | None = None,
         memory: float = math.nan,
+        uncorrected: Tensor | None = None,
     ) -> Seen:
         """`domains`: one for all images, or one for each. `last`, `health`: the adapter's. Without
-        `time`, it is that of `last`."""
+        `time`, it is that of `last`; so are `uncorrected`, the logits whose softmax are
+        probabilities, where those of `logits` are none."""
         known = _labels(logits, labels)
         names = (domains,) * len(known) if isinstance(domains, str) else tuple(domains)
         if len(names) != len(known):
             raise ValueError(f"{len(names)} domains of {len(known)} images: give one or as many.")
-        predicted, confidence, entropy = _predictions(logits)
+        if uncorrected is None and last is not None:
+            uncorrected = last.uncorrected
+        if uncorrected is not None and uncorrected.shape != logits.shape:
+            raise ValueError(
+                f"Logits of shape {tuple(logits.shape)}, and {tuple(uncorrected.shape)} before "
+                "they were corrected: give what belongs to the same batch."
+            )
+        predicted, confidence, entropy = _predictions(logits, uncorrected)
         did = {} if health is None else _of_health(health)
         if last is not None:
             did |= {name: getattr(last, name) for name in ("losses", "images", *FROM_LAST)}
@@ -233,11 +243,12 @@ def _labels(logits: Tensor, labels: Tensor | ArrayLike) -> Integers:
     return known
 
 
-def _predictions(logits: Tensor) -> tuple[Integers, Floats, Floats]:
+def _predictions(
+    logits: Tensor, uncorrected: Tensor | None = None
+) -> tuple[Integers, Floats, Floats]:
     """Predicted class, confidence and entropy of each image."""
-    logits = logits.detach()
-    wide = logits if logits.dtype == torch.float64 else logits.float()
-    probabilities = wide.softmax(1)
+    wide = _wide(logits)
+    probabilities = (wide if uncorrected is None else _wide(uncorrected)).softmax(1)
     found = (
         # Of the logits, since softmax may round two of them to the same probability.
         wide.argmax(1).float(),
@@ -252,3 +263,8 @@ def _predictions(logits: Tensor) -> tuple[Integers, Floats, Floats]:
         predicted[undefined], confidence[undefined] = -1, 0
         entropy[undefined] = math.log(logits.shape[1])
     return predicted, confidence, entropy
+
+
+def _wide(logits: Tensor) -> Tensor:
+    logits = logits.detach()
+    return logits if logits.dtype == torch.float64 else logits.float()

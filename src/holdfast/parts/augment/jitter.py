@@ -115,12 +115,14 @@ class Jitter:
             return low + (high - low) * float(next(shares))
 
         colours = [(colour, within(bounds)) for colour, bounds in COLOURS.items()]
+        degrees, shift = within(DEGREES), (within(SHIFT), within(SHIFT))
+        scale, sigma = within(SCALE), within(SIGMA)
         return cls(
             colours=tuple(colours[i] for i in torch.randperm(len(colours), device="cpu").tolist()),
-            degrees=within(DEGREES),
-            shift=(within(SHIFT), within(SHIFT)),
-            scale=within(SCALE),
-            sigma=within(SIGMA) if blurs else None,
+            degrees=degrees,
+            shift=shift,
+            scale=scale,
+            sigma=sigma if blurs else None,
             flip=within((0.0, 1.0)) < FLIP,
             padding=padding,
         )
@@ -149,16 +151,18 @@ class Jitter:
         turn = math.radians(self.degrees)
         cos, sin = math.cos(turn) / self.scale, math.sin(turn) / self.scale
         x, y = cos * x + sin * y, cos * y - sin * x
+        end_x, end_y = (full_width - 1) / 2, (full_height - 1) / 2
         # A reflection does not repeat the edge: it is about the centres of the last pixels.
         edge = self.padding == "edge"
         across, down = (width, height) if edge else (max(width - 1, 1), max(height - 1, 1))
-        grid = torch.stack((x * (2 / across), y * (2 / down)), -1)
+        places = x.clamp(-end_x, end_x) * (2 / across), y.clamp(-end_y, end_y) * (2 / down)
+        grid = torch.stack(places, -1)
         grid = grid.expand(len(images), -1, -1, -1)
         beyond = "border" if edge else "reflection"
         view = F.grid_sample(images, grid, padding_mode=beyond, align_corners=not edge)
         # Between the last padded pixel and the next, bilinear values fall to 0.
-        inside_x = ((full_width + 1) / 2 - x.abs()).clamp(0, 1)
-        inside_y = ((full_height + 1) / 2 - y.abs()).clamp(0, 1)
+        inside_x = (end_x + 1 - x.abs()).clamp(0, 1)
+        inside_y = (end_y + 1 - y.abs()).clamp(0, 1)
         return view.mul_(inside_x * inside_y)
 
 
