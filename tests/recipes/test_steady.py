@@ -78,10 +78,10 @@ class Plain:
         with torch.no_grad():
             d = (w * ((m - m0) ** 2 / (v0 + 1e-5))).sum()
             d = d + 0.5 * (w * torch.log((v + 1e-5) / (v0 + 1e-5)) ** 2).sum()
-            ratio = float(d) / limit(point.limits, len(x))
+            ratio = float(d) / limit(point.sorted_limits, len(x))
         alpha = max(0.0, 1 - 1 / ratio)
         if earlier:
-            alpha = max(alpha, 0.5 * sum(earlier) / len(earlier))
+            alpha = max(alpha, 0.75 * sum(earlier) / len(earlier))
         mean = (1 - alpha) * source.running_mean + alpha * m
         var = (1 - alpha) * source.running_var + alpha * v
         shape = [1, -1] + [1] * (x.ndim - 2)
@@ -103,21 +103,27 @@ class Plain:
         w = self.split.weight
         z = (z - self.split.center) / self.split.deviation * torch.cat([w, w]).sqrt()
         centred = z - z.mean(0)
-        side = centred @ torch.linalg.svd(centred).Vh[0] > 0
-        for _ in range(10):
-            if side.all() or not side.any():
-                return whole
-            one, other = z[~side].mean(0), z[side].mean(0)
-            side = ((z - other) ** 2).sum(1) < ((z - one) ** 2).sum(1)
-        one, other = z[~side].mean(0), z[side].mean(0)
-        # Along the line through both means alone.
-        line = (other - one) / (other - one).norm()
-        within = (torch.where(side[:, None], z - other, z - one) @ line).pow(2).mean()
-        far = ((one - other) ** 2).sum() / within
-        groups = [side.logical_not().nonzero().flatten(), side.nonzero().flatten()]
-        if far <= limit(self.split.limits, n, 8) or min(map(len, groups)) < max(2, n / 16):
+        best, found = 0.0, None
+        for direction in torch.linalg.svd(centred).Vh[:3]:
+            side = centred @ direction > 0
+            for _ in range(10):
+                if side.all() or not side.any():
+                    break
+                one, other = z[~side].mean(0), z[side].mean(0)
+                side = ((z - other) ** 2).sum(1) < ((z - one) ** 2).sum(1)
+            groups = [side.logical_not().nonzero().flatten(), side.nonzero().flatten()]
+            if min(map(len, groups)) < max(2, n / 16):
+                continue
+            one, other = (z[group].mean(0) for group in groups)
+            # Along the line through both means alone.
+            line = (other - one) / (other - one).norm()
+            within = (torch.where(side[:, None], z - other, z - one) @ line).pow(2).mean()
+            far = float(((one - other) ** 2).sum() / within)
+            if far > best:
+                best, found = far, groups
+        if best <= limit(self.split.limits, n, 8):
             return whole
-        return sorted(group.tolist() for group in groups)
+        return sorted(group.tolist() for group in found)
 
 
 class Varied(nn.Module):

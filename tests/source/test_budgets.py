@@ -98,9 +98,11 @@ def test_points_and_limits_are_those_of_the_layers_inputs(net, layer, use):
             chosen = torch.repeat_interleave(torch.arange(len(images)), counts)
             assert len(chosen) == size
             found.append(drift(x[chosen], m0, v0, w))
-        quantiles = [np.quantile(found[:DRAWS], 0.9), np.quantile(found[DRAWS:], 0.9)]
-        assert point.limits[place] == pytest.approx(math.log(max(quantiles)), abs=1e-8)
-        assert point.limit(size) == pytest.approx(max(quantiles), rel=1e-8)
+        random, skewed, in_order = np.quantile(np.reshape(found, (3, DRAWS)), 0.9, axis=1)
+        usual = max(random, skewed)
+        assert point.limits[place] == pytest.approx(math.log(usual), abs=1e-8)
+        assert point.limit(size) == pytest.approx(usual, rel=1e-8)
+        assert point.sorted_limit(size) == pytest.approx(max(usual, in_order), rel=1e-8)
     torch.testing.assert_close(
         point.drift(rows[:, :9].mean(1), rows[:, :9].var(1, correction=0)).item(),
         drift(rows[:, :9].T, m0, v0, w),
@@ -123,11 +125,13 @@ def test_runs_are_of_few_classes_and_random_draws_of_many():
     drawn = Drawn(labels, 0.1)
     of = torch.nn.functional.one_hot(labels).float()
     classes = ((drawn.counts[32] @ of) > 0).sum(1).float()
-    assert classes[:DRAWS].mean() > 9
-    assert classes[DRAWS:].mean() < 6
+    random, skewed, in_order = classes.reshape(3, DRAWS)
+    assert random.mean() > 9
+    assert 2 < skewed.mean() < 6
+    assert in_order.max() == 2 and in_order.mean() < 1.5
     # With 100 a class is spread evenly over the slots: each has a block of ten of it.
-    even = ((Drawn(labels, 100.0).counts[32] @ of).amax(1))[DRAWS:]
-    skewed = (drawn.counts[32] @ of).amax(1)[DRAWS:]
+    even = ((Drawn(labels, 100.0).counts[32] @ of).amax(1))[DRAWS : 2 * DRAWS]
+    skewed = (drawn.counts[32] @ of).amax(1)[DRAWS : 2 * DRAWS]
     assert even.mean() < 13 and skewed.mean() > 20
 
 
@@ -167,19 +171,27 @@ def test_a_layer_that_sees_several_rows_an_image():
 
 
 def plain_two_means(z):
-    """Point by point, from the sign of the first principal component."""
-    centred = z - z.mean(0)
-    direction = torch.linalg.svd(centred).Vh[0]
-    second = centred @ direction > 0
-    for _ in range(10):
+    """Point by point, from the signs of each of the first three principal components: the widest
+    gap between groups that are not too small."""
+    centred, best = z - z.mean(0), (None, 0.0)
+    for direction in torch.linalg.svd(centred).Vh[:3]:
+        second = centred @ direction > 0
+        for _ in range(10):
+            one, other = z[~second].mean(0), z[second].mean(0)
+            second = torch.stack([(p - other).norm() < (p - one).norm() for p in z])
+        if min(second.sum(), (~second).sum()) < max(2, len(z) / 16):
+            continue
         one, other = z[~second].mean(0), z[second].mean(0)
-        second = torch.stack([(p - other).norm() < (p - one).norm() for p in z])
-    one, other = z[~second].mean(0), z[second].mean(0)
-    line = (other - one) / (other - one).norm()
-    within = sum(
-        float((p - (other if s else one)) @ line) ** 2 for p, s in zip(z, second, strict=True)
-    )
-    return second, float(((one - other) ** 2).sum()) / (within / len(z))
+        line = (other - one) / (other - one).norm()
+        within = sum(
+            float((p - (other if s else one)) @ line) ** 2 for p, s in zip(z, second, strict=True)
+        )
+        best = max(
+            best,
+            (second, float(((one - other) ** 2).sum()) / (within / len(z))),
+            key=lambda b: b[1],
+        )
+    return best
 
 
 @pytest.mark.parametrize("shape", [(12, 4), (6, 30)])
@@ -245,6 +257,19 @@ def test_they_are_made_once_kept_in_the_file_and_draw_from_no_global_generator(t
         budgets_of(net, loaded, skew=0.5)
     skewed = budgets_of(net, source, quantile=0.5).layers["norm2"][0].limits
     assert all(low < high for low, high in zip(skewed, one.layers["norm2"][0].limits, strict=True))
+
+
+def test_budgets_without_sorted_labels_are_made_again(tmp_path):
+    net = toy_net()
+    source = toy_source(net)
+    expected = budgets_of(net, source).layers["norm2"][0].sorted_limits
+    before = {n.replace("budgets/2/", "budgets/"): t for n, t in source.tensors.items()}
+    source.tensors = {n: t for n, t in before.items() if not n.endswith("/sorted_limits")}
+    source.save(tmp_path / "source")
+    with pytest.raises(ValueError, match=r"holds no budgets.*Source\.load\(path, loader=…\)"):
+        budgets_of(net, Source.load(tmp_path / "source"))
+    loaded = Source.load(tmp_path / "source", loader=source_batches())
+    assert budgets_of(net, loaded).layers["norm2"][0].sorted_limits == expected
 
 
 @pytest.mark.filterwarnings("ignore:The source's labels")

@@ -20,10 +20,10 @@ from holdfast.engine.norms import BatchStatistics, Normalisation, Statistics, ba
 from holdfast.source.budgets import Budgets, Point
 from holdfast.source.split import FEWEST, Split
 
-# A layer believes a batch at least by this share of what the layers before it did, on average. The
-# labels of a batch move late layers of the source model nearly as far as drift does, so that these
-# have little evidence of their own, but early ones hardly at all.
-BORROWED = 0.5
+# A layer believes a batch at least by this share of what the layers before it did, on average.
+# Labels alone move late layers of the source model nearly as far as drift does, so that by limits
+# that allow for sorted labels these have little evidence of their own; early ones tell drift well.
+BORROWED = 0.75
 # As a group: all images of a batch.
 WHOLE = -1
 
@@ -174,7 +174,7 @@ class SteadyNorm(nn.Module):
         self, x: Tensor, point: Point, moments: tuple[Tensor, Tensor], group: int, share: float
     ) -> Tensor:
         (mean, var), scale, shift = moments, self.scale, self.shift
-        ratio = point.drift(mean, var) / point.limit(max(1, len(x) // point.rows))
+        ratio = point.drift(mean, var) / point.sorted_limit(max(1, len(x) // point.rows))
         # Where the batch is the source's mean itself, 1 − 1/0 is below 0 as well.
         alpha = self.look.believe(group, (1 - 1 / ratio).clamp_min(0))
         moved = [alpha * (mean - self.mean), alpha * (var - self.var)]

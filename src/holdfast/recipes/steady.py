@@ -30,9 +30,10 @@ class Steady(Method):
         "holdfast's own: positive-part James–Stein, against the source's own range"
     )
     note: ClassVar[str] = (
-        "Where nothing drifts, the source model predicts, for batches of any size. A layer's α is "
-        "at least half the mean of those before it. On a host that trains more than norm layers "
-        "(cotta, rmt, select=all), those weights are as the host left them, also then. Fisher "
+        "Where nothing drifts, the source model predicts, for batches of any size. L is that of "
+        "random, label-skewed or sorted source batches, the largest; a layer's α is at least 0.75 "
+        "times the mean of those before it. On a host that trains more than norm layers (cotta, "
+        "rmt, select=all), those weights are as the host left them, also then. Fisher "
         "information is made by plain batch statistics."
     )
     predicts: ClassVar[str] = "the network's logits under these statistics"

@@ -16,7 +16,7 @@ from holdfast.engine.norms import batch_norms
 from holdfast.engine.step import Step
 from holdfast.source.loaders import check_labels
 from holdfast.source.split import FEWEST, Split, describe, read_off, two_means
-from holdfast.util.samplers import rotta
+from holdfast.util.samplers import Indices, rotta, sort
 
 # Of so many images are the batches that are drawn, and so often.
 SIZES = tuple(2**power for power in range(10))
@@ -30,7 +30,8 @@ LEAST = 1e-30
 
 def budgets_key(samples: int = 3000, skew: float = 0.1, quantile: float = 0.95) -> str:
     """Below which a source keeps budgets that were made so."""
-    return f"budgets/{samples}/{skew:g}/{quantile:g}/"
+    # 2: what they hold, since sorted labels are among it and groups have several starts.
+    return f"budgets/2/{samples}/{skew:g}/{quantile:g}/"
 
 
 class Point(nn.Module):
@@ -38,18 +39,25 @@ class Point(nn.Module):
     from that.
 
     mean, var, weight: of each channel; limits: of the drift of 1, 2, 4, … 512 source images, as
-    logarithms; rows: how long its input is on axis 0 for each image.
+    logarithms; sorted_limits: the same, where these may also be sorted by label; rows: how long its
+    input is on axis 0 for each image.
     """
 
     mean: Tensor
     var: Tensor
     weight: Tensor
 
-    def __init__(self, moments: Tensor, limits: Sequence[float] = (), rows: int = 1):
+    def __init__(
+        self,
+        moments: Tensor,
+        limits: Sequence[float] = (),
+        sorted_limits: Sequence[float] = (),
+        rows: int = 1,
+    ):
         super().__init__()
         for name, tensor in zip(("mean", "var", "weight"), moments, strict=True):
             self.register_buffer(name, tensor)
-        self.limits, self.rows = tuple(limits), rows
+        self.limits, self.sorted_limits, self.rows = tuple(limits), tuple(sorted_limits), rows
 
     def drift(self, mean: Tensor, var: Tensor) -> Tensor:
         """How far batches of these means and variances, (…, channels), are from the source."""
@@ -60,6 +68,10 @@ class Point(nn.Module):
     def limit(self, images: int) -> float:
         """The drift that batches of so many source images stay below, nearly always."""
         return read_off(self.limits, images)
+
+    def sorted_limit(self, images: int) -> float:
+        """The same, also where one label follows the other."""
+        return read_off(self.sorted_limits, images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +88,10 @@ class Budgets:
     def of(cls, tensors: Mapping[str, Tensor], network: Network) -> Budgets:
         """As `make_budgets` wrote them."""
         layers: dict[str, tuple[Point, ...]] = {}
-        limits, rows = tensors["limits"].tolist(), tensors["rows"].tolist()
+        curves = [tensors[name].tolist() for name in ("limits", "sorted_limits", "rows")]
 
         def point(number: int, moments: Tensor) -> Point:
-            made = Point(moments, limits[number], rows[number])
+            made = Point(moments, *(curve[number] for curve in curves))
             return made.to(network.device, network.full_dtype)
 
         found = sorted(name for name in tensors if name.startswith("layer/"))
@@ -193,7 +205,8 @@ def make_budgets(
     quantile: float,
 ) -> dict[str, Tensor]:
     """One pass over the source with the model as it was trained. Batches are drawn from its images
-    at random, and as runs of an order in which labels come in clusters (Dirichlet, of `skew`)."""
+    at random, as runs of an order in which labels come in clusters (Dirichlet, of `skew`), and as
+    runs of sorted labels."""
     points, labels = gather_moments(network, batches)
     drawn = Drawn(labels, skew)
     made: dict[str, Tensor] = {}
@@ -208,7 +221,8 @@ def make_budgets(
         rows.append(moments.rows)
         if number == 0 and moments.layer is not None and moments.rows == 1:
             made |= drawn.split(moments, quantile)
-    made |= {"limits": torch.stack(limits), "rows": torch.tensor(rows)}
+    both = torch.stack(limits, 1)
+    made |= {"limits": both[0], "sorted_limits": both[1], "rows": torch.tensor(rows)}
     if not all(bool(tensor.isfinite().all()) for tensor in made.values()):
         raise ValueError("What the model's layers make of the source images is NaN or Inf.")
     return made
@@ -221,17 +235,18 @@ class Drawn:
         images, rng = len(labels), np.random.default_rng(0)
         orders = [rotta(rng, labels.numpy(), gamma=skew) for _ in range(DRAWS // RUNS)]
         self.random = {size: rng.integers(images, size=(DRAWS, size)) for size in SIZES}
+        skewed = _runs(rng, orders)
+        in_order = _runs(rng, [sort(rng, labels.numpy()) for _ in orders])
         self.counts = {}
         for size in SIZES:
-            starts = rng.integers(images, size=(len(orders), RUNS, 1))
-            runs = (starts + np.arange(size)) % images
-            skewed = np.stack([order[run] for order, run in zip(orders, runs, strict=True)])
-            both = torch.from_numpy(np.concatenate([self.random[size], skewed.reshape(-1, size)]))
-            counts = torch.zeros(len(both), images)
-            self.counts[size] = counts.scatter_add_(1, both, torch.ones(both.shape))
+            every = np.concatenate([draws[size] for draws in (self.random, skewed, in_order)])
+            counts = torch.zeros(len(every), images)
+            ones = torch.ones(every.shape)
+            self.counts[size] = counts.scatter_add_(1, torch.from_numpy(every), ones)
 
     def limits(self, point: Point, moments: Moments, quantile: float) -> Tensor:
-        """Logarithms of the larger of both quantiles of the drift, for each size."""
+        """Logarithms of the largest quantile of the drift for each size: of random and skewed
+        batches, and of all three kinds, (2, sizes)."""
         # From the source's mean on, so that squares do not swallow what is to be found.
         moved = moments.mean - point.mean.to(moments.mean)
         both = torch.cat([moved, moments.var + moved**2], 1)
@@ -239,8 +254,9 @@ class Drawn:
         for size, counts in self.counts.items():
             shift, square = ((counts.to(both) @ both).double() / size).chunk(2, 1)
             drift = point.drift(point.mean + shift, (square - shift**2).clamp_min(0))
-            found.append(drift.reshape(2, DRAWS).quantile(quantile, 1).amax())
-        return torch.stack(found).clamp_min(LEAST).log()
+            kinds = drift.reshape(3, DRAWS).quantile(quantile, 1)
+            found.append(torch.stack([kinds[:2].amax(), kinds.amax()]))
+        return torch.stack(found, 1).clamp_min(LEAST).log()
 
     def split(self, moments: Moments, quantile: float) -> dict[str, Tensor]:
         """Where images lie, and how far apart two means of random batches are."""
@@ -254,3 +270,14 @@ class Drawn:
                 found.append(ratio.nan_to_num(0, posinf=1 / LEAST).quantile(quantile))
         limits = torch.stack(found).clamp_min(LEAST).log()
         return {"split/place": torch.stack([center, split.deviation]), "split/limits": limits}
+
+
+def _runs(rng: np.random.Generator, orders: Sequence[Indices]) -> dict[int, Indices]:
+    """Images that follow each other in these orders, (DRAWS, size) for each size."""
+    images, made = len(orders[0]), {}
+    for size in SIZES:
+        starts = rng.integers(images, size=(len(orders), RUNS, 1))
+        runs = (starts + np.arange(size)) % images
+        every = [order[run] for order, run in zip(orders, runs, strict=True)]
+        made[size] = np.stack(every).reshape(-1, size)
+    return made

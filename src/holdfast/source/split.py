@@ -12,6 +12,8 @@ from torch import Tensor
 # Fewer images are never parted, and a group has to have two of them and a share of the batch.
 FEWEST = 8
 SMALLEST_SHARE = 1 / 16
+# From so many starts are two groups looked for: what images vary most in need not be their kind.
+STARTS = 3
 ROUNDS = 10
 
 # Where a variance has no room below it.
@@ -45,8 +47,7 @@ class Split:
             return ()
         second, ratio = two_means(self.place(mean, var))
         second = second != second[0]
-        sizes = int((~second).sum()), int(second.sum())
-        if min(sizes) < max(2, SMALLEST_SHARE * images) or not ratio > self.limit(images):
+        if not ratio > self.limit(images):
             return ()
         return (~second).nonzero().flatten(), second.nonzero().flatten()
 
@@ -62,38 +63,45 @@ def describe(mean: Tensor, var: Tensor) -> Tensor:
 def two_means(z: Tensor) -> tuple[Tensor, Tensor]:
     """Of points (…, n, size): which belong to the second of two groups, and the squared distance
     of their means over the mean squared distance of a point to its own, both along the line through
-    the means: how far points scatter across it says nothing of a gap. NaN: there is one group.
+    the means: how far points scatter across it says nothing of a gap. 0: a group is too small.
 
-    They start from the two sides of the first principal component.
+    They start from the two sides of each of the first principal components; the widest gap counts.
     """
-    second = _first_component(z - z.mean(-2, keepdim=True)) > 0
-    one, other = _means(z, second)
+    second = _components(z - z.mean(-2, keepdim=True)) > 0
+    one, other = _means(z, ~second), _means(z, second)
     for _ in range(ROUNDS):
         # On which side of the plane half-way between both means.
-        apart = (other - one).mT
-        before, second = second, (z @ apart > (one + other) @ apart / 2).squeeze(-1)
+        apart = other - one
+        middle = ((one + other) * apart).sum(-1) / 2
+        before, second = second, z @ apart.mT > middle[..., None, :]
         if torch.equal(before, second):
             break
-        one, other = _means(z, second)
-    own, apart = torch.where(second[..., None], other, one), other - one
-    gap = (apart**2).sum((-1, -2))
-    along = ((z - own) @ apart.mT).squeeze(-1)
-    return second, gap**2 / (along**2).mean(-1)
+        one, other = _means(z, ~second), _means(z, second)
+    apart = other - one
+    # Where on that line the mean of each point's own group lies.
+    ends = [(mean * apart).sum(-1)[..., None, :] for mean in (one, other)]
+    own = torch.where(second, ends[1], ends[0])
+    gap = (apart**2).sum(-1)
+    ratio = gap**2 / ((z @ apart.mT - own) ** 2).mean(-2)
+    images, sizes = z.shape[-2], second.sum(-2)
+    small = torch.minimum(sizes, images - sizes) < max(2, SMALLEST_SHARE * images)
+    ratio, best = ratio.masked_fill(small, 0).max(-1, keepdim=True)
+    return second.take_along_dim(best[..., None, :], -1).squeeze(-1), ratio.squeeze(-1)
 
 
-def _first_component(z: Tensor) -> Tensor:
-    """The score of each point on the direction in which they vary most."""
+def _components(z: Tensor) -> Tensor:
+    """The score of each point on the directions in which they vary most, (…, n, STARTS)."""
     narrow = z.shape[-2] < z.shape[-1]
     _, vectors = torch.linalg.eigh(z @ z.mT if narrow else z.mT @ z)
-    largest: Tensor = vectors[..., -1:]
-    return (largest if narrow else z @ largest).squeeze(-1)
+    largest: Tensor = vectors[..., -STARTS:].flip(-1)
+    return largest if narrow else z @ largest
 
 
-def _means(z: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each group, (…, 1, size); NaN for one without points, which then never has any."""
-    share = torch.stack([~second, second], -2).to(z)
-    found = share @ z / share.sum(-1, keepdim=True)
-    return found[..., :1, :], found[..., 1:, :]
+def _means(z: Tensor, members: Tensor) -> Tensor:
+    """Of groups (…, n, groups), (…, groups, size); NaN for one without points, which then never
+    has any."""
+    share = members.mT.to(z)
+    return share @ z / share.sum(-1, keepdim=True)
 
 
 def read_off(logarithms: Sequence[float], images: int, first: int = 1) -> float:
