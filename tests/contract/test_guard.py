@@ -13,6 +13,7 @@ from toys import CLASSES, assert_same_state, state_of, toy_net
 import holdfast
 from holdfast import HealthOptions
 from holdfast.engine.adapter import KIND
+from holdfast.engine.fallback import Fallback
 from holdfast.engine.health import GUARDS
 from holdfast.util import files
 
@@ -179,6 +180,29 @@ def test_it_returns_after_eight_good_estimates_in_a_row(net, adapt):
     again = adapter(clean[8])
     assert not adapter.last.fallback
     assert torch.equal(again, holdfast.adapt(net, "bn")(clean[8]))
+
+
+def test_each_return_takes_twice_as_many_good_estimates(adapt):
+    """A return that was too early costs what it takes to notice."""
+    adapter, took = adapt("bn", guard="fallback"), []
+    clean = images_of("clean", 70)
+    for _ in range(3):
+        fall_back(adapter)
+        for count, images in enumerate(clean, start=1):
+            quietly(adapter, [images])
+            if not adapter.health.fallback:
+                took.append(count)
+                break
+    assert took == [8, 16, 32]
+    adapter.reset()
+    assert int(adapter._state.fallback.enough) == 8
+
+
+def test_however_often_it_returned_it_returns_again():
+    fallback = Fallback()
+    for expected in (8, 16, 32, 64, 128, 256, 512, 512, 512):
+        fallback.start()
+        assert [fallback(True) for _ in range(expected)] == [False] * (expected - 1) + [True]
 
 
 def test_small_batches_count_once_there_are_enough_images_for_an_estimate(adapt):

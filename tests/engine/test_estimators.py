@@ -27,10 +27,12 @@ def made(seed=0, kinds=4, batches=9, images=300):
     own = np.clip(frozen + columns[:, DISAGREEMENT] * (columns[:, DRIFT] - 0.4) + noise[1], 0, 1)
     entropies = rng.random(images)
     right = rng.random(images) < 1 - 0.8 * entropies
+    of_kind = np.sort(np.arange(images) % kinds)
     return Calibration(
         torch.from_numpy(np.column_stack([own, frozen, columns])),
         torch.arange(kinds).repeat_interleave(batches),
-        torch.from_numpy(np.stack([1 - entropies, entropies, right.astype(float), 0 * entropies])),
+        torch.zeros(kinds * batches, dtype=torch.bool),
+        torch.from_numpy(np.stack([1 - entropies, entropies, right.astype(float), of_kind])),
     )
 
 
@@ -143,8 +145,10 @@ def test_home_is_what_clean_images_are_like():
     ]
     accuracy, confidence, entropy = calibration.home.tolist()
     assert accuracy == pytest.approx(np.clip(found, 0, 1).mean(), abs=0.02)
-    assert confidence == pytest.approx(float(calibration.images[0].mean()))
-    assert entropy == pytest.approx(float(calibration.images[1].mean()))
+    of_clean = calibration.images[:, calibration.images[3] == 0]
+    assert 0 < of_clean.shape[1] < calibration.images.shape[1]
+    assert confidence == pytest.approx(float(of_clean[0].mean()))
+    assert entropy == pytest.approx(float(of_clean[1].mean()))
 
 
 def test_average_thresholded_confidence():
@@ -175,8 +179,60 @@ def test_the_interval_is_what_other_kinds_of_drift_tell():
         ]
         estimate = np.clip(frozen @ weights[0] + gain @ weights[1], 0, 1)
         errors.extend(estimate - rows[groups == kind, 0])
-    expected = 1.645 * math.sqrt(np.mean(np.square(errors)))
-    assert calibration.half_width == pytest.approx(expected, abs=1e-9)
+    assert calibration.half_widths["agreement"] == pytest.approx(wide(errors), abs=1e-9)
+
+
+def wide(errors):
+    return 1.645 * math.sqrt(np.mean(np.square(errors)))
+
+
+def test_each_estimator_has_the_interval_of_its_own_errors():
+    calibration = made(kinds=3)
+    rows, groups = calibration.rows.numpy(), calibration.groups.numpy()
+    _, entropies, right, of_kind = calibration.images.numpy()
+    by_line, by_threshold = [], []
+    for kind in (0, 1, 2):
+        own, other = rows[groups == kind], rows[groups != kind]
+        line = plain_fit(np.column_stack([np.ones(len(other)), other[:, 2]]), other[:, 0])
+        by_line.extend(np.clip(line[0] + line[1] * own[:, 2], 0, 1) - own[:, 0])
+        others, of_it = of_kind != kind, np.flatnonzero(of_kind == kind)
+        threshold = np.quantile(entropies[others], right[others].mean())
+        for part in (of_it[:64], of_it[64:]):
+            by_threshold.append((entropies[part] < threshold).mean() - right[part].mean())
+    found = calibration.half_widths
+    assert found["doc"] == pytest.approx(wide(by_line), abs=1e-9)
+    assert found["atc"] == pytest.approx(wide(by_threshold), abs=1e-9)
+    assert len(set(found.values())) == 3 and "aetta" not in found  # which is not calibrated
+
+
+def test_batches_of_a_few_classes_tell_of_the_gain_and_of_nothing_else():
+    calibration, kind = made(), [0.6, 0.7, 0.4, 0.5]
+    few = torch.arange(len(calibration.rows)) % 3 == 0
+    marked = Calibration(calibration.rows, calibration.groups, few, calibration.images)
+    weight = np.where(few, 0.5, 1.0)  # a quarter, in squares
+    rows = calibration.rows.numpy()
+    fit = plain_fit(weight[:, None] * inputs_of(rows[:, 2:])[1], weight * (rows[:, 0] - rows[:, 1]))
+    expected = float((inputs_of(np.array([kind]))[1] @ fit)[0])
+    without = Calibration(
+        calibration.rows[~few], calibration.groups[~few], few[~few], calibration.images
+    )
+    found, alike, other = (
+        each.estimate(measured_as(kind)) for each in (marked, calibration, without)
+    )
+    assert found.gain == pytest.approx(expected, abs=1e-9)
+    assert len({found.gain, alike.gain, other.gain}) == 3
+    assert found.frozen == other.frozen != alike.frozen
+    sure = torch.tensor([0.4], dtype=torch.float64)
+    assert marked.by_confidence(sure) == without.by_confidence(sure)
+    assert marked.home[1:].tolist() == without.home[1:].tolist()
+    assert marked.half_widths["doc"] == without.half_widths["doc"]
+
+
+def test_a_calibration_of_an_older_file_has_no_batches_of_a_few_classes():
+    calibration = made()
+    tensors = calibration.tensors
+    assert not Calibration.of({n: t for n, t in tensors.items() if n != "few"}).few.any()
+    assert set(tensors) == {"rows", "groups", "few", "images"}
 
 
 def test_about_nine_of_ten_fresh_batches_lie_in_the_interval():
@@ -185,7 +241,7 @@ def test_about_nine_of_ten_fresh_batches_lie_in_the_interval():
         calibration.estimate(measured_as(row[2:].tolist())).accuracy - float(row[0])
         for row in fresh.rows
     ]
-    assert 0.8 < np.mean(np.abs(found) < calibration.half_width) < 0.98
+    assert 0.8 < np.mean(np.abs(found) < calibration.half_widths["agreement"]) < 0.98
 
 
 def test_what_is_measured_of_a_batch():
@@ -220,7 +276,8 @@ def batch(count, start=0):
 
 def test_batches_come_as_they_are_by_label_and_mixed():
     given = [(*batch(4), "clean"), (*batch(4, 4), "clean"), (*batch(6, 10), "fog-1")]
-    found = [(x.flatten().int().tolist(), y.tolist(), kind) for x, y, kind in rearranged(given)]
+    shown = list(rearranged(given))
+    found = [(x.flatten().int().tolist(), y.tolist(), kind) for x, y, kind, few in shown if not few]
     by_label = sorted(range(8), key=lambda number: (number % 3, number))
     images = [
         ([0, 1, 2, 3], "clean"),
@@ -231,6 +288,17 @@ def test_batches_come_as_they_are_by_label_and_mixed():
         ([0, 1, 12, 13, 14, 15], "fog-1"),
     ]
     assert found == [(numbers, [n % 3 for n in numbers], kind) for numbers, kind in images]
+    of_few = [(x.flatten().int().tolist(), kind) for x, _, kind, few in shown if few]
+    later = sorted(range(10, 16), key=lambda number: (number % 3, number))
+    assert of_few == [(by_label, "clean"), (later, "fog-1")]
+
+
+def test_batches_of_a_few_classes_have_sixteen_images():
+    shown = rearranged([(*batch(40), "clean"), (*batch(10, 40), "clean")])
+    of_few = [(x.flatten().int().tolist(), y) for x, y, _, few in shown if few]
+    assert [len(x) for x, _ in of_few] == [16, 16, 16, 2]
+    assert sorted(number for x, _ in of_few for number in x) == list(range(50))
+    assert [len(y.unique()) for _, y in of_few] == [1, 2, 2, 1]
 
 
 def adapter_on(drifted):

@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 
 from holdfast.engine.evidence import Evidence
 
-LEVEL, TOLERANCE, FLOOR = 0.05, 0.02, 0.05
+LEVEL, TOLERANCE, FLOOR = 0.05, 0.02, 0.03
 STREAMS, LONG = 2000, 300
 
 
+def share(bet):
+    """Of the level, what the bet of this number has."""
+    return 1 / (1 + np.log2(bet)) - 1 / (1 + np.log2(bet + 1))
+
+
 class PlainEvidence:
-    """A gambler at each mean stakes three quarters of all each time. All begin anew when the
+    """A gambler at each mean stakes nine tenths of all each time. All begin anew when the
     first of them has less than it began with."""
 
     def __init__(self, level, tolerance, floor):
@@ -26,12 +31,12 @@ class PlainEvidence:
 
     @property
     def goal(self):
-        return self.bet * (self.bet + 1) / self.level
+        return 1 / (self.level * share(self.bet))
 
     def __call__(self, observed):
         x = max(observed, -self.floor)
         for index, mean in enumerate(self.means):
-            grown = self.purses[index] * (1 + 3 * (x - mean) / (4 * (mean + self.floor)))
+            grown = self.purses[index] * (1 + 9 * (x - mean) / (10 * (mean + self.floor)))
             self.purses[index] = min(grown, self.goal)
         if self.purses[0] < 1:
             self.bet, self.purses, self.rings = self.bet + 1, [1.0] * 33, False
@@ -72,8 +77,8 @@ def ever_rings(observed, level=LEVEL, tolerance=TOLERANCE, floor=FLOOR):
     purse, bet = np.ones(len(observed)), np.ones(len(observed))
     rang = np.zeros(len(observed), dtype=bool)
     for x in np.maximum(observed, -floor).T:
-        purse = purse * (1 + (x - tolerance) / (2 * (tolerance + floor)))
-        rang |= purse >= bet * (bet + 1) / level
+        purse = purse * (1 + 0.9 * (x - tolerance) / (tolerance + floor))
+        rang |= purse >= 1 / (level * share(bet))
         lost = purse < 1
         purse, bet = np.where(lost, 1.0, purse), bet + lost
     return rang
@@ -225,4 +230,21 @@ def test_a_new_start_spends_of_the_level():
         evidence.start()
         assert not evidence.rings and evidence.bound is None
     levels = [math.exp(-goal) for goal in goals]
-    assert levels == pytest.approx([LEVEL / (k * (k + 1)) for k in (1, 2, 3, 4)])
+    assert levels == pytest.approx([LEVEL * share(k) for k in (1, 2, 3, 4)])
+
+
+def test_the_shares_of_the_bets_add_up_to_the_level():
+    """However many there are, and what comes late is left more than 1/(k (k + 1)) would leave."""
+    bets = np.arange(1, 10**6)
+    assert share(bets).sum() == pytest.approx(1 - 1 / (1 + np.log2(10**6)))
+    assert share(1) == 0.5
+    late = bets[bets >= 40]
+    assert (share(late) > 1 / (late * (late + 1))).all()
+
+
+@pytest.mark.parametrize(("before", "at_most"), [(0, 3), (100, 7)])
+def test_harm_of_thirty_points_is_heard_within(before, at_most):
+    """As docs/health.md says."""
+    evidence = Evidence(0.8 * LEVEL, TOLERANCE, FLOOR)
+    assert run(evidence, [0.0] * before) == []
+    assert run(evidence, [0.3] * 20) == [at_most]

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from drifting import calibrated, home_net, images_of, labelled
+from drifting import calibrated, home_net, images_of, labelled, staged_home_net
 from toys import CLASSES, stream, toy_net
 
 import holdfast
@@ -159,7 +159,8 @@ def test_the_source_model_itself_does_not_degrade(home):
 def test_drift_that_costs_accuracy_rings_though_adapting_is_not_to_blame(home):
     adapter = adapt(home, "frozen")
     (told,) = warnings_of(adapter, images_of("dark", 40))
-    assert "less accurate here than on source images" in told
+    assert "less accurate here than on source images. adapter.health says more" in told
+    assert "no guard acts on it: label some" in told and "'fallback'" not in told
     health = adapter.health
     assert (health.state, health.alarm, health.advice) == ("adapting", True, DRIFT_HURTS)
     clean = adapt(home, "frozen")
@@ -221,6 +222,37 @@ def test_a_collapse_that_shows_only_once_the_stream_is_mixed_is_told_of(home):
     assert "collapsed" not in states(adapter, of_one)
     (told,) = warnings_of(adapter, images_of("clean", 140))
     assert "has collapsed" in told and adapter.health.state == "collapsed"
+
+
+def test_a_source_model_that_fell_into_other_classes_is_no_excuse(home):
+    """Far from home it may answer with one class too."""
+    net = Tipping(home_net())
+    adapter = holdfast.adapt(net, "tent(lr=0)", source=calibrated(net), health=EVERY_BATCH)
+    shift(adapter, 1)
+    source_model = adapter._state.monitor.reference.network.model
+    with source_model.register_forward_hook(lambda *of: of[2] + 1000 * torch.eye(CLASSES)[1]):
+        assert "collapsed" in states(adapter, images_of("clean", 140))
+    adapter.reset()
+    shift(adapter, 1)
+    with source_model.register_forward_hook(lambda *of: of[2] + 1000 * torch.eye(CLASSES)[0]):
+        assert "collapsed" not in states(adapter, images_of("clean", 140))
+
+
+@pytest.mark.parametrize("estimator", ["agreement", "doc", "atc"])
+def test_an_interval_is_as_wide_as_its_estimators_errors(home, estimator):
+    adapter = adapt(home, health=HealthOptions(estimator=estimator, every=1))
+    run(adapter, images_of("noise", 3))
+    health = adapter.health
+    width = adapter._state.monitor.calibration.half_widths[estimator]
+    expected = max(health.accuracy - width, 0), min(health.accuracy + width, 1)
+    assert health.interval == pytest.approx(expected)
+
+
+def test_what_is_not_calibrated_has_no_interval():
+    net = staged_home_net()
+    adapter = adapt((net, calibrated(net)), health=HealthOptions(estimator="aetta", every=1))
+    run(adapter, images_of("noise", 3))
+    assert adapter.health.accuracy is not None and adapter.health.interval is None
 
 
 def uncalibrated(home):
@@ -318,7 +350,7 @@ def test_options_have_to_be_options():
         holdfast.adapt(toy_net(), "tent", health={"every": 2})
 
 
-@pytest.mark.parametrize("level", [0.01, 0.5])
+@pytest.mark.parametrize("level", [0.0001, 0.5])
 def test_a_lower_level_rings_later(home, level):
     adapter = adapt(home, health=HealthOptions(every=1, level=level))
     found = states(adapter, OF_ONE_CLASS)

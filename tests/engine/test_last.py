@@ -39,6 +39,16 @@ def test_collapse_is_told_once_and_again_after_recovery():
     assert sum(watch(bad) for _ in range(100)) == 1
 
 
+def test_how_much_two_watches_saw_alike():
+    one, other, third = Watch(10), Watch(10), Watch(10)
+    one(torch.tensor([0, 0, 0, 1]))
+    other(torch.tensor([0, 1, 2, 3]))
+    third(torch.tensor([7]))
+    assert one.overlap(one) == pytest.approx(1)
+    assert one.overlap(other) == other.overlap(one) == pytest.approx(0.5)
+    assert one.overlap(third) == 0
+
+
 class Tipping(torch.nn.Module):
     """A toy net that predicts one class only once its scale has been driven up."""
 

@@ -18,9 +18,8 @@ from holdfast.engine.batch import Runner
 from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
-from holdfast.engine.health import Health
+from holdfast.engine.health import HARMS, Health
 from holdfast.engine.last import Answer, Last, Watched
-from holdfast.engine.monitor import HARMS
 from holdfast.engine.network import Network, fingerprint, without_autocast
 from holdfast.engine.options import Options
 from holdfast.engine.reference import Reference

@@ -14,6 +14,8 @@ from holdfast.engine.reference import Reference
 from holdfast.source.loaders import DriftedBatch
 
 CLEAN = "clean"
+# Images of a batch by label that has a few classes, however few images of each there are.
+FEW = 16
 
 
 def calibrate(
@@ -23,9 +25,9 @@ def calibrate(
 
     Of these the first tells what drift costs, the others what batch statistics cost without any.
     """
-    rows, groups, images_of = list[Tensor](), list[int](), list[Tensor]()
+    rows, groups, of_few, images_of = list[Tensor](), list[int](), list[bool](), list[Tensor]()
     kinds = {CLEAN: 0}
-    for images, labels, domain in rearranged(batches):
+    for images, labels, domain, few in rearranged(batches):
         if len(images) < 2:
             continue  # many methods have no answer to one image alone
         answer, seen = predict(images), reference(images)
@@ -36,11 +38,15 @@ def calibrate(
             accuracies = torch.stack([own[kind.images].mean(), frozen[kind.images].mean()])
             rows.append(torch.cat([accuracies, columns]))
             groups.append(group)
+            of_few.append(few)
+        if few:
+            continue
         image = measured.confidences, measured.entropies, own, torch.full_like(own, group)
         images_of.append(torch.stack(image))
     found = Calibration(
         torch.stack(rows) if rows else torch.zeros(0, 0),
         torch.tensor(groups),
+        torch.tensor(of_few),
         torch.cat(images_of, 1) if rows else torch.zeros(4, 0),
     )
     if not bool((found.groups == 0).any()) or len(kinds) < 2:
@@ -57,22 +63,25 @@ def _number(domain: str, kinds: dict[str, int]) -> int:
     return kinds.setdefault(domain.rpartition("-")[0] or domain, len(kinds))
 
 
-def rearranged(batches: Iterable[DriftedBatch]) -> Iterator[DriftedBatch]:
-    """Each domain's batches; the same images by label; and halves of them with halves of the
-    domain before."""
+def rearranged(batches: Iterable[DriftedBatch]) -> Iterator[tuple[Tensor, Tensor, str, bool]]:
+    """Each domain's batches; the same images by label, and again in batches so small that each
+    has a few classes; and halves of them with halves of the domain before. Images, labels, domain,
+    and whether they are of a few classes."""
     before: tuple[Tensor, Tensor] | None = None
     for domain, members in groupby(batches, key=lambda batch: batch[2]):
         parts = [(images, labels) for images, labels, _ in members]
         for images, labels in parts:
-            yield images, labels, domain
+            yield images, labels, domain, False
         images, labels = (torch.cat(each) for each in zip(*parts, strict=True))
+        order = labels.argsort(stable=True)
         if len(parts) > 1:
-            order = labels.argsort(stable=True)
             for part in order.tensor_split(len(parts)):
-                yield images[part], labels[part], domain
+                yield images[part], labels[part], domain, False
+        for part in torch.split(order, FEW):
+            yield images[part], labels[part], domain, True
         if before is not None:
             half = min(len(before[0]), len(parts[0][0])) // 2
             pairs = zip(before, parts[0], strict=True)
             mixed_images, mixed_labels = (torch.cat([a[:half], b[half:]]) for a, b in pairs)
-            yield mixed_images, mixed_labels, domain
+            yield mixed_images, mixed_labels, domain, False
         before = parts[0]

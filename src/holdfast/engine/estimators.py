@@ -19,6 +19,8 @@ COLUMNS = ("confidence", "frozen_confidence", "disagreement", "drift")
 RIDGE = 0.05
 # Predictions are in fewer classes where their entropy is below this share of the source model's.
 FEWER = 0.9
+# How many images of the calibration are a batch, where it is not known which were one.
+BATCH = 64
 # Of a normal law, 90 % lie within so many deviations.
 NINETY = 1.645
 
@@ -82,21 +84,26 @@ class Calibration:
     """Batches of labelled source images under drift, as the adapter answers before it has learnt.
 
     rows: of each batch, or kind of image in it, the accuracy, that of the source model, `COLUMNS`.
-    groups: which kind of drift each row has; 0: none. images: of each image's answer the confidence
-    and the entropy, whether it was right, and the image's kind of drift.
+    groups: which kind of drift each row has; 0: none. few: which rows are of batches of a few
+    classes; they tell what adapting to such costs, and nothing else is learnt from them. images: of
+    each image's answer the confidence and the entropy, whether it was right, and the image's kind
+    of drift.
     """
 
     rows: Tensor
     groups: Tensor
+    few: Tensor
     images: Tensor
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Calibration:
-        return cls(tensors["rows"], tensors["groups"], tensors["images"])
+        rows, groups = tensors["rows"], tensors["groups"]
+        few = tensors.get("few", torch.zeros_like(groups, dtype=torch.bool))  # older files: none
+        return cls(rows, groups, few, tensors["images"])
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        return {"rows": self.rows, "groups": self.groups, "images": self.images}
+        return {"rows": self.rows, "groups": self.groups, "few": self.few, "images": self.images}
 
     def estimate(self, measured: Measured) -> Estimate:
         """By agreement with the source model, drift and confidence.
@@ -111,9 +118,9 @@ class Calibration:
         is right less often (by the third power, as in AETTA).
         """
         kinds = measured.kinds.clone()
-        kinds[:, 0].clamp_max_(float(self.rows[:, 2].max()))
-        frozen = (_for_frozen(kinds) @ self._weights[0]).clamp(0, 1)
-        gain = _for_gain(kinds) @ self._weights[1]
+        kinds[:, 0].clamp_max_(float(self.rows[~self.few, 2].max()))
+        frozen, gain = self.frozen_and_gain(kinds)
+        frozen = frozen.clamp(0, 1)
         own, reference = measured.evenness.tolist()
         fallen = min(1.0, own / max(FEWER * reference, 1e-12)) ** 3
         if fallen < 1:
@@ -130,18 +137,25 @@ class Calibration:
         right (Garg et al. 2022, ATC)."""
         return float((entropies < self._threshold).double().mean())
 
+    def frozen_and_gain(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """By agreement, of each row: the accuracy of the source model, and the gain over it."""
+        return _for_frozen(columns) @ self._weights[0], _for_gain(columns) @ self._weights[1]
+
     @cached_property
     def _weights(self) -> tuple[Tensor, Tensor]:
-        return self._fit(torch.ones_like(self.groups, dtype=torch.bool))
-
-    def _fit(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        rows = self.rows[chosen]
-        own, frozen, columns = rows[:, 0], rows[:, 1], rows[:, 2:]
-        return _ridge(_for_frozen(columns), frozen), _ridge(_for_gain(columns), own - frozen)
+        own, frozen, columns = self.rows[:, 0], self.rows[:, 1], self.rows[:, 2:]
+        many = ~self.few
+        # A quarter of the images, a quarter of the weight: by squares, half.
+        weight = 1 - 0.5 * self.few.double()
+        return (
+            _ridge(_for_frozen(columns[many]), frozen[many]),
+            _ridge(weight[:, None] * _for_gain(columns), weight * (own - frozen)),
+        )
 
     @cached_property
     def _confidence(self) -> Tensor:
-        return _ridge(_line(self.rows[:, 2:3]), self.rows[:, 0])
+        rows = self.rows[~self.few]
+        return _ridge(_line(rows[:, 2:3]), rows[:, 0])
 
     @cached_property
     def _threshold(self) -> float:
@@ -149,25 +163,38 @@ class Calibration:
         return float(entropy.quantile(right.mean()))
 
     @cached_property
-    def half_width(self) -> float:
-        """Of an interval that holds the accuracy of 90 % of batches: estimates of each kind of
-        drift by what the others tell."""
-        found = []
+    def half_widths(self) -> dict[str, float]:
+        """Of an interval that holds the accuracy of 90 % of batches, by the estimators that are
+        calibrated: estimates of each kind of drift by what the others tell."""
+        found: dict[str, list[Tensor]] = {"agreement": [], "doc": [], "atc": []}
         for group in sorted(set(self.groups.tolist())):
-            of_it = self.groups == group
-            if bool(of_it.all()):
-                return 0.5
-            weights = self._fit(~of_it)
-            columns = self.rows[of_it, 2:]
-            made = _for_frozen(columns) @ weights[0] + _for_gain(columns) @ weights[1]
-            found.append(made.clamp(0, 1) - self.rows[of_it, 0])
-        return NINETY * float(torch.cat(found).square().mean().sqrt())
+            others = self._without(group)
+            if not len(others.rows):
+                return dict.fromkeys(found, 0.5)
+            rows = self.rows[(self.groups == group) & ~self.few]
+            images = self.images[:, self.images[3] == group]
+            by_agreement = others.frozen_and_gain(rows[:, 2:])
+            found["agreement"].append((by_agreement[0] + by_agreement[1]).clamp(0, 1) - rows[:, 0])
+            by_line = _line(rows[:, 2:3]) @ others._confidence
+            found["doc"].append(by_line.clamp(0, 1) - rows[:, 0])
+            for batch in torch.split(images, BATCH, dim=1):
+                error = others.by_threshold(batch[1]) - float(batch[2].mean())
+                found["atc"].append(torch.tensor([error], dtype=torch.float64))
+        errors = {name: torch.cat(parts) for name, parts in found.items()}
+        return {name: NINETY * float(each.square().mean().sqrt()) for name, each in errors.items()}
+
+    def _without(self, group: int) -> Calibration:
+        rows, images = self.groups != group, self.images[3] != group
+        return Calibration(
+            self.rows[rows], self.groups[rows], self.few[rows], self.images[:, images]
+        )
 
     @cached_property
     def home(self) -> Tensor:
         """The accuracy, confidence and entropy of clean source images; the first as estimated."""
-        rows, clean = self.rows[self.groups == 0, 2:], self.images[:, self.images[3] == 0]
-        frozen, gain = _for_frozen(rows) @ self._weights[0], _for_gain(rows) @ self._weights[1]
+        rows = self.rows[(self.groups == 0) & ~self.few, 2:]
+        clean = self.images[:, self.images[3] == 0]
+        frozen, gain = self.frozen_and_gain(rows)
         return torch.stack([(frozen + gain).clamp(0, 1).mean(), *clean[:2].mean(1)])
 
 

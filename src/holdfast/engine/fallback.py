@@ -8,18 +8,20 @@ from torch import Tensor, nn
 
 class Fallback(nn.Module):
     """Whether the source model answers, and for how many estimates in a row the state that is tried
-    beside it has been as good."""
+    beside it has been as good. When `enough` are, the adapter answers again; each time
+    doubles that, since a return that was too early costs what it takes to notice."""
 
-    # So many in a row, and the adapter answers again.
-    ENOUGH = 8
+    FIRST, MOST = 8, 512
 
     active: Tensor
     good: Tensor
+    enough: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("active", torch.zeros((), dtype=torch.bool))
         self.register_buffer("good", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("enough", torch.tensor(self.FIRST))
 
     def start(self) -> None:
         self.active.fill_(True)
@@ -28,8 +30,9 @@ class Fallback(nn.Module):
     def forward(self, as_good: bool) -> bool:
         """Take in whether the state that is tried was as good; True when that is enough."""
         self.good.copy_((self.good + 1) * as_good)
-        over = int(self.good) >= self.ENOUGH
+        over = int(self.good) >= int(self.enough)
         if over:
             self.active.fill_(False)
             self.good.zero_()
+            self.enough.mul_(2).clamp_max_(self.MOST)
         return over

@@ -12,6 +12,10 @@ Guard = Literal["alarm", "none", "rollback", "fallback"]
 ESTIMATORS: tuple[Estimator, ...] = ("agreement", "doc", "atc", "aetta")
 GUARDS: tuple[Guard, ...] = ("alarm", "none", "rollback", "fallback")
 
+# What rings.
+HARMS = "adapting seems to do harm, since the source model alone would do better"
+COSTS = "the model is less accurate here than on source images"
+
 ADVICE: dict[State, str] = {
     "stable": "Nothing to do.",
     "adapting": "Nothing to do: images have drifted, and adapting is no worse than not adapting.",
@@ -24,10 +28,11 @@ ADVICE: dict[State, str] = {
         "guard='rollback' or 'fallback' goes back by itself."
     ),
 }
-DRIFT_HURTS = (
-    "The model is less accurate here than on source images, and adapting is not to blame: "
-    "label some of these images, and retrain if they are to stay."
+RETRAIN = (
+    "Adapting is not to blame, and no guard acts on it: label some of these images, and retrain if "
+    "they are to stay."
 )
+DRIFT_HURTS = f"{COSTS.capitalize()}. {RETRAIN}"
 
 
 @dataclass(frozen=True)

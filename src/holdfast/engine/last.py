@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from holdfast.engine.health import COSTS, HARMS, RETRAIN
+
 
 class Answer(NamedTuple):
     """What a batch is answered with: the logits that leave; and `uncorrected`, those whose softmax
@@ -66,17 +68,21 @@ class Last:
         if self.refused is not None:
             what = "" if self.stepped else "A batch was not adapted to: "
             found.append(f"{what}{self.refused}")
-        alarm = [f"{method}: {text}" for text in self.alarm]
-        if self.collapsed:
-            alarm.append(f"{method} has collapsed: its predictions fall into a few classes")
-        advice = (
+        if self.inactivity is not None:
+            found.append(self.inactivity)
+        if quiet:
+            return found
+        acts = (
             "adapter.health says more; reset() starts again; guard='rollback' or 'fallback' acts."
         )
         if self.rolled_back:
-            advice = "The last healthy state was put back."
-        if self.inactivity is not None:
-            found.append(self.inactivity)
-        return [*found, *(f"{text}. {advice}" for text in alarm if not quiet)]
+            acts = "The last healthy state was put back."
+        # No guard acts on drift, which is not the adapter's doing.
+        advice = {HARMS: acts, COSTS: f"adapter.health says more. {RETRAIN}"}
+        found += [f"{method}: {text}. {advice[text]}" for text in self.alarm]
+        if self.collapsed:
+            found.append(f"{method} has collapsed: its predictions fall into a few classes. {acts}")
+        return found
 
 
 class Watched(NamedTuple):
@@ -177,7 +183,15 @@ class Watch(nn.Module):
         for buffer in self.buffers():
             buffer.zero_()
 
+    @property
+    def shares(self) -> Tensor:
+        """Of the classes among predictions."""
+        return self.frequency / self.frequency.sum().clamp_min(1e-300)
+
     def spread(self) -> float:
-        share = self.frequency / self.frequency.sum().clamp_min(1e-300)
-        entropy = torch.special.entr(share).sum()
-        return float((entropy.exp() - 1) / max(len(share) - 1, 1))
+        entropy = torch.special.entr(self.shares).sum()
+        return float((entropy.exp() - 1) / max(len(self.shares) - 1, 1))
+
+    def overlap(self, other: Watch) -> float:
+        """1: the same classes are predicted as often; 0: none is predicted by both."""
+        return float(torch.minimum(self.shares, other.shares).sum())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from holdfast.engine.dropout import DropoutDisagreement
 from holdfast.engine.estimators import Calibration, Measured
 from holdfast.engine.evidence import Evidence
-from holdfast.engine.health import ADVICE, DRIFT_HURTS, Health, HealthOptions, State
+from holdfast.engine.health import ADVICE, COSTS, DRIFT_HURTS, HARMS, Health, HealthOptions, State
 from holdfast.engine.last import Answer, Watch
 from holdfast.engine.network import Network
 from holdfast.engine.reference import Reference
@@ -24,9 +24,9 @@ DRIFT = 0.1
 # How much worse than the source model an adapter may seem, and how much worse than at home.
 HARM, RISK = 0.02, 0.05
 # What is better than that counts as so much better at most.
-FLOOR = 0.05
-
-HARMS = "adapting seems to do harm, since the source model alone would do better"
+FLOOR = 0.03
+# Of the level, what is for harm, on which a guard acts; the rest is for drift.
+FOR_HARM = 0.8
 
 
 class Monitor(nn.Module):
@@ -64,9 +64,8 @@ class Monitor(nn.Module):
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("alarms", torch.zeros((), dtype=torch.int64))
         self.register_buffer("fallen", torch.zeros((), dtype=torch.bool))
-        # Each has half of the level, so that both together have it.
-        self.harm = Evidence(options.level / 2, HARM, FLOOR)
-        self.risk = Evidence(options.level / 2, RISK, FLOOR)
+        self.harm = Evidence(FOR_HARM * options.level, HARM, FLOOR)
+        self.risk = Evidence((1 - FOR_HARM) * options.level, RISK, FLOOR)
         self.frozen_watch = Watch(network.head_rows) if network.head_name else None
 
     def begin(self, reference: Reference, calibration: Calibration) -> None:
@@ -131,20 +130,22 @@ class Monitor(nn.Module):
             news.append(HARMS)
         home = float(self.calibration.home[0])
         if self.risk(drift * (home - accuracy)):
-            news.append("the model is less accurate here than on source images")
+            news.append(COSTS)
         self.alarms += len(news)
         return news
 
     # What comes of it.
 
     def collapsed(self, watch: Watch | None) -> bool:
-        """Whether predictions fall into a few classes, and the source model's do not."""
+        """Whether predictions fall into a few classes, and the source model's not into the same."""
         if watch is None or not bool(watch.alarmed):
             return False
         frozen = self.frozen_watch
         if self.reference is None or frozen is None or not int(frozen.images):
             return True
-        return watch.spread() < 0.5 * frozen.spread()
+        # Of answers in one class that are in other classes than the source model's, these are no
+        # excuse: far from home it may fall into one class too.
+        return watch.spread() < 0.5 * frozen.spread() or watch.overlap(frozen) < 0.5
 
     def collapses(self, watch: Watch) -> bool:
         """Whether they have just begun to."""
@@ -186,10 +187,11 @@ class Monitor(nn.Module):
             }
         if self.calibration is not None and bool(self.estimated):
             accuracy, frozen, drift, _ = self.estimates.tolist()
-            width = self.calibration.half_width
+            width = self.calibration.half_widths.get(self.options.estimator)
+            if width is not None:
+                known["interval"] = max(accuracy - width, 0.0), min(accuracy + width, 1.0)
             known |= {
                 "accuracy": accuracy,
-                "interval": (max(accuracy - width, 0.0), min(accuracy + width, 1.0)),
                 "frozen_accuracy": frozen,
                 "drift": drift,
             }
