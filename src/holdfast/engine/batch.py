@@ -36,7 +36,9 @@ class Examined:
     stepped: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        logits = [*(link.logits for link in self.answer), *self.step.computed_logits()]
+        steps = [self.step] if self.proposal.seen is None else [self.step, self.proposal.seen]
+        logits = [link.logits for link in self.answer]
+        logits += [values for step in steps for values in step.computed_logits()]
         largest = torch.stack([values.detach().abs().amax() for values in logits]).amax()
         named, norm = {"logits": largest, **self.proposal.losses}, self.proposal.gradient_norm
         if norm is not None:

@@ -38,6 +38,8 @@ class Descent:
     momentum: float
     optimizer: Literal["sgd", "adam"]
     nesterov: bool
+    # Not in the text by which RMT's warm-up, which has none, is kept.
+    weight_decay: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
@@ -47,10 +49,13 @@ class Descent:
             )
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        rate, decay = self.lr, self.weight_decay
         if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, lr=self.lr, betas=(self.momentum, 0.999))
+            betas = (self.momentum, 0.999)
+            return torch.optim.Adam(parameters, lr=rate, betas=betas, weight_decay=decay)
+        momentum, nesterov = self.momentum, self.nesterov
         return torch.optim.SGD(
-            parameters, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov
+            parameters, lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay
         )
 
 

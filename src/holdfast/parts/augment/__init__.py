@@ -9,10 +9,13 @@ from holdfast.parts.augment.base import FIXED as FIXED
 from holdfast.parts.augment.base import Augment as Augment
 from holdfast.parts.augment.base import Augmentation as Augmentation
 from holdfast.parts.augment.jitter import COTTA, ROTTA
-from holdfast.parts.augment.strong import STRONG
+from holdfast.parts.augment.strong import ADACONTRAST, STRONG
+from holdfast.parts.augment.weak import WEAK
 
 # Those that a setting can name in several methods.
-AugmentationName = Literal["strong", "cotta", "rotta", "augmix", "none", "flip", "alternate"]
+AugmentationName = Literal[
+    "strong", "cotta", "rotta", "augmix", "adacontrast", "weak", "none", "flip", "alternate"
+]
 AUGMENTATIONS = {
     kind.name: kind
     for kind in (
@@ -20,6 +23,8 @@ AUGMENTATIONS = {
         COTTA,
         ROTTA,
         AUGMIX,
+        ADACONTRAST,
+        WEAK,
         *FIXED,
     )
 }
