@@ -93,6 +93,8 @@ class Runner:
     def examine(self, images: Tensor, newest: int) -> Examined:
         """What is predicted, and what there is to learn from the batch. What this changes, a
         state's way back (`begin`) undoes."""
+        if self.slots.learn is not None:
+            self.slots.learn.check(images)
         if self.slots.episode_steps:
             return self._examine_in_episodes(images, newest)
         if len(images) == 1 and self.network.by_batch:
@@ -129,7 +131,7 @@ class Runner:
             for _ in range(self.slots.episode_steps):
                 proposals.append(self._take_step(Step(self.network, image, learning=True)))
             with torch.no_grad():
-                answers.append(self._answer(Step(self.network, image)))
+                answers.append(self._answer(Step(self.network, image, record=True)))
         self.state.forget()
         # Each link for all images; what they would commit is as short-lived as what was learnt.
         answer = [

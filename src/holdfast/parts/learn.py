@@ -101,6 +101,9 @@ class Learn(ABC):
     def load_extra_state(self, saved: Mapping[str, Tensor]) -> None:  # noqa: B027 (most have none)
         """Take back what `extra_state` gave; nothing: begin without."""
 
+    def check(self, images: Tensor) -> None:  # noqa: B027 (most take any)
+        """Whether a batch can be learnt from, asked before anything is done with it."""
+
     @abstractmethod
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         """Losses and gradients. Weights may be moved for a trial, if they are back where they were
@@ -251,6 +254,10 @@ class View(nn.Module, ABC):
     """Other images to learn from than those of a batch. Its buffers are its state."""
 
     @abstractmethod
+    def check(self, images: Tensor) -> None:
+        """Whether there is a view of these."""
+
+    @abstractmethod
     def forward(self, step: Step) -> Step:
         """What terms are asked about, instead of the batch's own forward."""
 
@@ -268,6 +275,9 @@ class ViewStep(PlainStep):
 
     def tensors(self) -> dict[str, Tensor]:
         return {**super().tensors(), **self.view.state_dict(prefix="view.")}
+
+    def check(self, images: Tensor) -> None:
+        self.view.check(images)
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         seen = self.view(step)

@@ -69,9 +69,13 @@ class Lessons(View):
             )
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
 
+    def check(self, images: Tensor) -> None:
+        self.bank.check(len(images))
+        self.weak.check(images)
+        self.strong.check(images)
+
     def forward(self, step: Step) -> Lesson:
         network, images, newest = step.network, step.images, step.newest
-        self.bank.check(newest)
         weak, first, second = (
             network.prepare(view)
             for view in (self.weak(images), self.strong(images), self.strong(images, ahead=1))
