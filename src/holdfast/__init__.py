@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.engine.last import Last as Last
     from holdfast.explain.doctor import doctor as doctor
     from holdfast.models.normalization import normalized as normalized
+    from holdfast.recipes.adacontrast import Adacontrast as Adacontrast
     from holdfast.recipes.aetta import Aetta as Aetta
     from holdfast.recipes.base import Learner as Learner
     from holdfast.recipes.base import Method as Method

@@ -8,7 +8,11 @@ from holdfast.data import glyphs
 from holdfast.data.streams import parse
 
 # With less to do before the stream, or for each batch.
-SHORT = {"rmt": "rmt(warmup_samples=320)", "cotta": "cotta(views=4)"}
+SHORT = {
+    "rmt": "rmt(warmup_samples=320)",
+    "cotta": "cotta(views=4)",
+    "memo": "memo(views=2)",
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,7 @@ def accuracy(predict, batches):
 
 SPECS = [method.example() for method in holdfast.methods().values()]
 CASES = [(spec, "fog") for spec in [*SPECS, "t3a(statistics=batch)", "eata+debias"]]
+CASES += [("bn(alpha=0.1)", "fog"), ("bn(prior=16)", "fog"), ("bn(statistics=running)", "fog")]
 # There statistics are far from those before.
 CASES += [("bn", "contrast"), ("tent", "contrast"), ("debias", "contrast")]
 

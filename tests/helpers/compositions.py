@@ -18,6 +18,7 @@ SMALL = {
     "t3a": "t3a(keep=3)",
     "tsd": "tsd(keep=3)",
     "ttac": "ttac(threshold=0.5)",
+    "adacontrast": "adacontrast(queue=40,warmup=20,neighbours=3)",
     "memo": "memo(views=2,lr=0.001)",
 }
 

@@ -100,8 +100,8 @@ def test_memo(settings, as_restated, dtype):
         assert adapter.last.stepped
         moved = max(moved, float((got - adapter.predict(images)).abs().max()))
     assert moved > 0.01
-    # Nothing stays but counters.
-    counters = ("batches", "watch/", "activity/", "health/", "draws")
+    # Nothing stays but counters, and what frozen() averages.
+    counters = ("batches", "watch/", "activity/", "health/", "draws", "statistics/")
     for name, tensor in state_of(adapter).items():
         assert name.startswith(counters) or torch.equal(tensor, fresh[name])
     steps = as_restated.get("steps", 1)
@@ -130,12 +130,21 @@ def test_an_image_does_not_depend_on_its_neighbours():
     torch.testing.assert_close(Plain(net)(images[3:4], 1 / 17).detach(), apart[3:4])
 
 
-def test_frozen_is_the_source_model():
-    net = toy_net()
-    adapter = holdfast.adapt(net, "memo(views=2)")
-    run(adapter, stream(("some", "all")))
-    frozen = adapter.frozen().state_dict()
-    assert all(torch.equal(frozen[name], value) for name, value in net.state_dict().items())
+def test_frozen_has_the_sources_weights_and_the_recent_average_of_statistics():
+    """Of each image as it was predicted; with a rate of 0, by the source's weights."""
+    net = toy_net(dtype=torch.float64)
+    adapter = holdfast.adapt(net, f"memo({BASE.replace('0.002', '0')})")
+    batches = stream(("some", "all"), torch.float64)
+    run(adapter, batches)
+    frozen = adapter.frozen()
+    for name, weight in frozen.named_parameters():
+        assert torch.equal(weight, net.get_parameter(name))
+    average = net.norm1.running_var.clone()
+    for image in torch.cat(batches)[:, None]:
+        rows = net.conv1(image).detach().transpose(0, 1).flatten(1)
+        used = 16 / 17 * net.norm1.running_var + 1 / 17 * rows.var(1)
+        average = 16 / 17 * average + 1 / 17 * used
+    torch.testing.assert_close(frozen.norm1.running_var, average)
 
 
 def test_augmix_draws_each_view_of_each_image_anew():

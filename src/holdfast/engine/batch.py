@@ -37,7 +37,9 @@ class Examined:
     stepped: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        logits = [*(link.logits for link in self.answer), *self.step.computed_logits()]
+        steps = [self.step] if self.proposal.seen is None else [self.step, self.proposal.seen]
+        logits = [link.logits for link in self.answer]
+        logits += [values for step in steps for values in step.computed_logits()]
         largest = torch.stack([values.detach().abs().amax() for values in logits]).amax()
         named, norm = {"logits": largest, **self.proposal.losses}, self.proposal.gradient_norm
         if norm is not None:
@@ -106,6 +108,8 @@ class Runner:
     def examine(self, images: Tensor, newest: int) -> Examined:
         """What is predicted, and what there is to learn from the batch. What this changes, a
         state's way back (`begin`) undoes."""
+        if self.slots.learn is not None:
+            self.slots.learn.check(images)
         if self.slots.episode_steps:
             return self._examine_in_episodes(images, newest)
         if len(images) == 1 and self.network.by_batch:
@@ -146,7 +150,7 @@ class Runner:
             for _ in range(self.slots.episode_steps):
                 proposals.append(self._take_step(Step(self.network, image, learning=True)))
             with torch.no_grad():
-                answers.append(self._answer(Step(self.network, image)))
+                answers.append(self._answer(Step(self.network, image, record=True)))
         self.state.forget()
         # Each link for all images; what they would commit is as short-lived as what was learnt.
         answer = [

@@ -47,6 +47,7 @@ from holdfast.parts.predict import Refine as Refine
 from holdfast.parts.predict import Route as Route
 from holdfast.parts.predict import Routed as Routed
 from holdfast.parts.predict import Student as Student
+from holdfast.parts.ring import Ring as Ring
 from holdfast.parts.select import EXCLUDE as EXCLUDE
 from holdfast.parts.select import Select as Select
 from holdfast.parts.supports import Joined as Joined

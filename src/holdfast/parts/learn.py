@@ -39,7 +39,8 @@ class Descent:
     momentum: float
     optimizer: Literal["sgd", "adam"]
     nesterov: bool
-    weight_decay: float = 0.0
+    # Not in the text by which RMT's warm-up, which has none, is kept.
+    weight_decay: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
         if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
@@ -49,19 +50,13 @@ class Descent:
             )
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        rate, decay = self.lr, self.weight_decay
         if self.optimizer == "adam":
-            return torch.optim.Adam(
-                parameters,
-                lr=self.lr,
-                betas=(self.momentum, 0.999),
-                weight_decay=self.weight_decay,
-            )
+            betas = (self.momentum, 0.999)
+            return torch.optim.Adam(parameters, lr=rate, betas=betas, weight_decay=decay)
+        momentum, nesterov = self.momentum, self.nesterov
         return torch.optim.SGD(
-            parameters,
-            lr=self.lr,
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            weight_decay=self.weight_decay,
+            parameters, lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay
         )
 
 
@@ -126,6 +121,9 @@ class Learn(ABC):
 
     def load_extra_state(self, saved: Mapping[str, Tensor]) -> None:  # noqa: B027 (most have none)
         """Take back what `extra_state` gave; nothing: begin without."""
+
+    def check(self, images: Tensor) -> None:  # noqa: B027 (most take any)
+        """Whether a batch can be learnt from, asked before anything is done with it."""
 
     @abstractmethod
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
@@ -297,6 +295,10 @@ class View(nn.Module, ABC):
     """Other images to learn from than those of a batch. Its buffers are its state."""
 
     @abstractmethod
+    def check(self, images: Tensor) -> None:
+        """Whether there is a view of these."""
+
+    @abstractmethod
     def forward(self, step: Step) -> Step:
         """What terms are asked about, instead of the batch's own forward."""
 
@@ -314,6 +316,9 @@ class ViewStep(PlainStep):
 
     def tensors(self) -> dict[str, Tensor]:
         return {**super().tensors(), **self.view.state_dict(prefix="view.")}
+
+    def check(self, images: Tensor) -> None:
+        self.view.check(images)
 
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         seen = self.view(step)

@@ -39,6 +39,9 @@ class Views(View):
         self.augment = augment
         self.count = count
 
+    def check(self, images: Tensor) -> None:
+        self.augment.check(images)
+
     def forward(self, step: Step) -> Step:
         return step.view(self.made(step.images))
 
@@ -74,8 +77,9 @@ class Memo(Learner):
     )
     predicts: ClassVar[str] = "the adapted network's logits of the image as it is, after the update"
     note: ClassVar[str] = (
-        "Nothing is kept from one image to the next, so that predict() and frozen() are of the "
-        "source model; a batch of B images costs B times as much, each time on all views at once. "
+        "Nothing is learnt from one image to the next, so that predict() and frozen() go by the "
+        "source's weights, under mixed statistics; a batch of B images costs B times as much, "
+        "each time on all views at once. "
         "Batch norm mixes the source's statistics with those of an image's views, or of the image, "
         "as if of one image, however many views there are. Defaults and presets step as Döbler's "
         "collection does, by Nesterov's momentum, which after a fresh start is 1.9·lr·g; the "

@@ -11,11 +11,21 @@ from holdfast.parts.augment.base import Augmentation as Augmentation
 from holdfast.parts.augment.destroy import DESTROYED as DESTROYED
 from holdfast.parts.augment.destroy import occlude as occlude
 from holdfast.parts.augment.jitter import COTTA, ROID, ROTTA
-from holdfast.parts.augment.strong import STRONG
+from holdfast.parts.augment.strong import ADACONTRAST, STRONG
+from holdfast.parts.augment.weak import WEAK
 
 # Those that a setting can name in several methods.
 AugmentationName = Literal[
-    "strong", "cotta", "rotta", "roid", "augmix", "none", "flip", "alternate"
+    "strong",
+    "cotta",
+    "rotta",
+    "roid",
+    "augmix",
+    "adacontrast",
+    "weak",
+    "none",
+    "flip",
+    "alternate",
 ]
 AUGMENTATIONS = {
     kind.name: kind
@@ -25,6 +35,8 @@ AUGMENTATIONS = {
         ROTTA,
         ROID,
         AUGMIX,
+        ADACONTRAST,
+        WEAK,
         *FIXED,
     )
 }

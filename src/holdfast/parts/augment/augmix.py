@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.parts.augment.base import Augmentation
+from holdfast.parts.augment.weak import flipped
 
 CHAINS = 3
 LONGEST = 3  # operations in a chain, one at least
@@ -170,12 +171,6 @@ def drawn(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     # Of exponentials their shares, which are Dirichlet(1, 1, 1).
     share = -torch.rand(count, CHAINS, dtype=torch.float64).clamp_min(1e-300).log()
     return which, level, share / share.sum(1, keepdim=True), torch.rand(count, dtype=torch.float64)
-
-
-def flipped(images: Tensor) -> Tensor:
-    """Each image left to right, or not."""
-    flip = (torch.rand(len(images)) < 0.5).to(images.device)
-    return torch.where(flip.view(-1, *[1] * (images.ndim - 1)), images.flip(-1), images)
 
 
 def shifted(images: Tensor) -> Tensor:
