@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.explain.doctor import doctor as doctor
     from holdfast.models.normalization import normalized as normalized
     from holdfast.recipes.aetta import Aetta as Aetta
+    from holdfast.recipes.asr import Asr as Asr
     from holdfast.recipes.base import Learner as Learner
     from holdfast.recipes.base import Method as Method
     from holdfast.recipes.compose import compose as compose

@@ -6,6 +6,7 @@ import holdfast
 # that is not named here joins with its defaults.
 SMALL = {
     "aetta": 'aetta(layers="norm1|norm2",views=2,reset_below=50,drop=1,window=2)',
+    "asr": "asr(start=0.8)",
     "eata": "eata(redundancy=2)",
     "eta": "eta(redundancy=2)",
     "rdumb": "rdumb(redundancy=2,reset_every=5)",
@@ -95,6 +96,11 @@ def keeps_samples(spec: str) -> bool:
 def counts_batches(spec: str) -> bool:
     """Whether it resets after a number of batches, of which a lone image is one."""
     return hasattr(holdfast.compose(spec).host, "reset_every")
+
+
+def resets(spec: str) -> bool:
+    """Whether a rule takes back what was learnt, now and then."""
+    return any(method.resets for method in holdfast.compose(spec).methods)
 
 
 def predicts_after(spec: str) -> bool:

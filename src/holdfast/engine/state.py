@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -128,9 +128,11 @@ class State:
         self.load_extra_state({})
         self.healthy = self.latest = learnt(self._fresh)
 
-    def forget(self, *, optimizer: bool = True) -> None:
-        """Take back what was learnt, with or without the optimiser's state; counters go on."""
-        fresh = learnt(self._fresh)
+    def forget(self, *, optimizer: bool = True, keep: Collection[str] = ()) -> None:
+        """Take back what was learnt, but for weights of these names, with or without the
+        optimiser's state; counters go on."""
+        stays = {f"{part}/{name}" for part in ("model", "teacher") for name in keep}
+        fresh = {name: value for name, value in learnt(self._fresh).items() if name not in stays}
         if not optimizer:
             fresh = {n: t for n, t in fresh.items() if not n.startswith("optimizer/")}
         self.write(fresh)

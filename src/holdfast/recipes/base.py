@@ -71,6 +71,8 @@ class Method(Settled):
     keeps_samples: ClassVar[bool] = False
     # Whether those are images themselves, which its state file then holds.
     keeps_images: ClassVar[bool] = False
+    # A rule of its own takes back what was learnt.
+    resets: ClassVar[bool] = False
     # Without a gradient the optimiser still steps, so that momentum moves weights.
     steps_without_gradient: ClassVar[bool] = False
     backwards: ClassVar[int] = 0
