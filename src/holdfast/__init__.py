@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.registry import register as register
+    from holdfast.recipes.reservoir import Reservoir as Reservoir
     from holdfast.recipes.rmt import Rmt as Rmt
     from holdfast.recipes.rotta import Rotta as Rotta
     from holdfast.recipes.sar import Sar as Sar

@@ -11,6 +11,7 @@ SMALL = {
     "eta": "eta(redundancy=2)",
     "rdumb": "rdumb(redundancy=2,reset_every=5)",
     "cotta": "cotta(augment_below=0.8,views=3,restore=0.1)",
+    "reservoir": "reservoir(models=3,buffer=6,quantile=0.5)",
     "rmt": "rmt(warmup_samples=28,lr=0.001)",
     "rotta": "rotta(capacity=12,every=20)",
     "t3a": "t3a(keep=3)",
@@ -96,6 +97,16 @@ def keeps_samples(spec: str) -> bool:
 def counts_batches(spec: str) -> bool:
     """Whether it resets after a number of batches, of which a lone image is one."""
     return hasattr(holdfast.compose(spec).host, "reset_every")
+
+
+def routes(spec: str) -> bool:
+    """Whether it keeps several states, of which another may be at hand after a batch."""
+    return any(method.routes for method in holdfast.compose(spec).methods)
+
+
+def needs_convolutions(spec: str) -> bool:
+    """Whether it says of a net without convolutions that it has nothing to go by there."""
+    return "styles" in holdfast.compose(spec).needs
 
 
 def resets(spec: str) -> bool:
