@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.models.normalization import normalized as normalized
     from holdfast.recipes.adacontrast import Adacontrast as Adacontrast
     from holdfast.recipes.aetta import Aetta as Aetta
+    from holdfast.recipes.asr import Asr as Asr
     from holdfast.recipes.base import Learner as Learner
     from holdfast.recipes.base import Method as Method
     from holdfast.recipes.bn import Bn as Bn
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.registry import register as register
+    from holdfast.recipes.reservoir import Reservoir as Reservoir
     from holdfast.recipes.rmt import Rmt as Rmt
     from holdfast.recipes.roid import Roid as Roid
     from holdfast.recipes.rotta import Rotta as Rotta

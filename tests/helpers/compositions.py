@@ -6,12 +6,14 @@ import holdfast
 # that is not named here joins with its defaults.
 SMALL = {
     "aetta": 'aetta(layers="norm1|norm2",views=2,reset_below=50,drop=1,window=2)',
+    "asr": "asr(start=0.8)",
     "eata": "eata(redundancy=2)",
     "eta": "eta(redundancy=2)",
     "rdumb": "rdumb(redundancy=2,reset_every=5)",
     "cotta": "cotta(augment_below=0.8,views=3,restore=0.1)",
     "note": "note(capacity=12,every=20)",
     "petta": "petta(capacity=12)",
+    "reservoir": "reservoir(models=3,buffer=6,quantile=0.5)",
     "rmt": "rmt(warmup_samples=28,lr=0.001)",
     "rotta": "rotta(capacity=12,every=20)",
     "sotta": "sotta(capacity=12,every=20,threshold=0.5)",
@@ -153,6 +155,21 @@ def counts_batches(spec: str) -> bool:
 def in_episodes(spec: str) -> bool:
     """Whether it looks at each image by itself, so that a window has no use."""
     return holdfast.compose(spec).host.episode_steps() > 0
+
+
+def routes(spec: str) -> bool:
+    """Whether it keeps several states, of which another may be at hand after a batch."""
+    return any(method.routes for method in holdfast.compose(spec).methods)
+
+
+def needs_convolutions(spec: str) -> bool:
+    """Whether it says of a net without convolutions that it has nothing to go by there."""
+    return "styles" in holdfast.compose(spec).needs
+
+
+def resets(spec: str) -> bool:
+    """Whether a rule takes back what was learnt, now and then."""
+    return any(method.resets for method in holdfast.compose(spec).methods)
 
 
 def predicts_after(spec: str) -> bool:

@@ -11,13 +11,13 @@ LR = 0.002
 REDUNDANCY = 0.6
 FISHER = 50
 EATA = f"eata(lr={LR},redundancy={REDUNDANCY},fisher_weight={FISHER})"
-TENT = f"tent(lr={LR})"
+TENT = "tent(lr=0.005)"
 DEBIAS = "debias(lambda_ema=0.2,lambda_src=0.5,src_reduction=mean)"
 # Hosts by spec, with what they are to the restatement.
 HOSTS = {
-    TENT: {},
+    TENT: {"lr": 0.005},
     EATA: {"eata": True},
-    f"{TENT}+{DEBIAS}": {"debias": True},
+    f"{TENT}+{DEBIAS}": {"lr": 0.005, "debias": True},
     f"{EATA}+{DEBIAS}": {"eata": True, "debias": True},
 }
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holdfast.engine.last import Answer
-from holdfast.engine.state import State, learnt
+from holdfast.engine.state import State, routed
 from holdfast.engine.step import Step
 from holdfast.parts.learn import Proposal
 from holdfast.parts.predict import Predicted, Routed
@@ -95,7 +95,7 @@ class Runner:
 
     def _route(self, images: Tensor) -> Routed | None:
         route = self.state.route
-        return None if route is None else route(images, learnt(self.state.tensors()))
+        return None if route is None else route(images, routed(self.state.tensors()))
 
     def _answer(self, step: Step, predicted: Predicted | None = None) -> list[Predicted]:
         """The prediction, if it has not been made, and what becomes of it."""
@@ -197,7 +197,7 @@ class Runner:
             if batch.stepped or rule.after == "batch":
                 rule(outcome)
         if batch.routed is not None and batch.routed.commit is not None:
-            batch.routed.commit(learnt(self.state.tensors()))
+            batch.routed.commit(routed(self.state.tensors()))
 
 
 def _commit(answer: list[Predicted]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +20,12 @@ from holdfast.util import files
 # What a collapse or a reset rule takes back; the rest only observes.
 LEARNT = ("model/", "teacher/", "optimizer/", "terms/", "prediction/", "refine/")
 
+# What a route chooses between: what was learnt, and what reset rules count.
+ROUTED = (*LEARNT, "upkeep/")
+
+# What a guard puts back: what was learnt, also in the states that are not at hand.
+GUARDED = (*LEARNT, "route/")
+
 # Names that older files may not hold: what only observes, and begins anew.
 SINCE_0_1 = re.compile(r"activity/(taken|due|told)|statistics/\d+/weight|health/.*|fallback/.*")
 
@@ -30,6 +36,16 @@ COUNTS = re.compile(r"batches|optimizer/.*\.step")
 def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Of a state, what was learnt."""
     return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}
+
+
+def routed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of a state, what a route chooses between."""
+    return {name: tensor for name, tensor in state.items() if name.startswith(ROUTED)}
+
+
+def guarded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of a state, what a guard puts back."""
+    return {name: tensor for name, tensor in state.items() if name.startswith(GUARDED)}
 
 
 class State:
@@ -58,10 +74,10 @@ class State:
         self.route = self._find_route()
         self._fresh = self.snapshot()
         self._fresh_draws = self.draws.state
-        self.healthy = self.latest = learnt(self._fresh)
+        self.healthy = self.latest = guarded(self._fresh)
 
     def _find_route(self) -> Route | None:
-        task, known = self.slots.task, learnt(self.tensors())
+        task, known = self.slots.task, routed(self.tensors())
         found = {part.name: part.route(task, known) for part in self.slots.method.methods}
         routes = {name: route for name, route in found.items() if route is not None}
         if len(routes) > 1:
@@ -127,11 +143,13 @@ class State:
         self.write(self._fresh)
         self.draws.state = self._fresh_draws
         self.load_extra_state({})
-        self.healthy = self.latest = learnt(self._fresh)
+        self.healthy = self.latest = guarded(self._fresh)
 
-    def forget(self, *, optimizer: bool = True) -> None:
-        """Take back what was learnt, with or without the optimiser's state; counters go on."""
-        fresh = learnt(self._fresh)
+    def forget(self, *, optimizer: bool = True, keep: Collection[str] = ()) -> None:
+        """Take back what was learnt, but for weights of these names, with or without the
+        optimiser's state; counters go on."""
+        stays = {f"{part}/{name}" for part in ("model", "teacher") for name in keep}
+        fresh = {name: value for name, value in learnt(self._fresh).items() if name not in stays}
         if not optimizer:
             fresh = {n: t for n, t in fresh.items() if not n.startswith("optimizer/")}
         self.write(fresh)
@@ -150,7 +168,7 @@ class State:
     def remember(self) -> None:
         """Now and then, while all is well: what is put back when it no longer is."""
         if self.watch is not None and not self.monitor.harm.rings and self.watch.settled():
-            self.healthy, self.latest = self.latest, learnt(self.snapshot())
+            self.healthy, self.latest = self.latest, guarded(self.snapshot())
 
     def go_back(self) -> None:
         """To what was learnt when all was well."""
@@ -204,7 +222,7 @@ class State:
         expected = {name: tensors[name] for name in names} | {"draws": self.draws.state}
         if self.keeps_healthy:
             for kept in ("healthy", "latest"):
-                expected |= {f"{kept}/{n}": t for n, t in learnt(tensors).items()}
+                expected |= {f"{kept}/{n}": t for n, t in guarded(tensors).items()}
         files.check_alike(saved, expected)
         files.check_numbers(saved)
         for name in names:

@@ -54,6 +54,7 @@ from holdfast.parts.supports import Joined as Joined
 from holdfast.parts.supports import Supports as Supports
 from holdfast.parts.task import Task as Task
 from holdfast.parts.terms import OffsetEntropy as OffsetEntropy
+from holdfast.parts.terms import Pull as Pull
 from holdfast.parts.terms import ReliableEntropy as ReliableEntropy
 from holdfast.parts.terms import Term as Term
 from holdfast.parts.terms import TermResult as TermResult

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from holdfast.engine.step import Step
 from holdfast.parts.predict import Predicted
-from holdfast.parts.terms import Term
+from holdfast.parts.terms import Pull, Term
 
 # Keeps the small gradients of float16 forwards from vanishing. It is fixed, not searched for as
 # torch's GradScaler does: a search would be one more state, and an overflow is reported anyway.
@@ -158,30 +158,43 @@ class PlainStep(Learn):
     def propose(self, step: Step, terms: list[Term]) -> Proposal:
         """Without a term that drives there is no gradient, and no step."""
         proposal = Proposal()
-        total: Tensor | None = None
-        for term in sorted(terms, key=lambda term: not term.drives):
-            if total is None and not term.drives:
-                break
-            result = term(step)
-            if result is None:
-                continue
-            if result.commit is not None:
-                proposal.commits.append(result.commit)
-            if result.loss is None:
-                continue
-            if term.drives and not result.loss.requires_grad:
-                named = NO_GRADIENT.format(label=term.label)
-                raise ValueError(named if step.logits.requires_grad else NOTHING_TRAINS)
-            weighted = term.weight * result.loss
-            total = weighted if total is None else total + weighted
-            proposal.losses[term.label] = result.loss.detach()
-            proposal.images[term.label] = result.images
+        pulls = [term for term in terms if isinstance(term, Pull)]
+        holding = [term for term in terms if not term.drives and term not in pulls]
+        total = _ask(step, [term for term in terms if term.drives], proposal)
         if total is not None:
+            total = _ask(step, holding, proposal, total)
+            assert total is not None
             proposal.backwards = 1
-            proposal.gradient_norm = self._gradients(
-                total, FLOAT16_SCALE if step.network.precision is torch.float16 else 1.0
-            )
+            half = step.network.precision is torch.float16
+            proposal.gradient_norm = self._gradients(total, FLOAT16_SCALE if half else 1.0)
+        if pulls:
+            self._pull(step, pulls, holding, proposal)
         return proposal
+
+    def _pull(self, step: Step, pulls: list[Pull], holding: list[Term], proposal: Proposal) -> None:
+        """Tell pulls the gradient, without a step that of what holds; and add their own, which
+        takes no pass through the network."""
+        if proposal.stepped:
+            found = {name: each.grad for name, each in self.parameters.items()}
+        else:
+            found = self._gradient_of(_ask(step, holding, Proposal()))
+        if step.before is None:  # the first look at the batch
+            proposal.commits += [pull.told(found) for pull in pulls]
+        loss = _ask(step, pulls, proposal) if proposal.stepped else None
+        if loss is None:
+            return
+        for name, gradient in self._gradient_of(loss).items():
+            if gradient is not None:
+                own = self.parameters[name]
+                own.grad = gradient if own.grad is None else own.grad + gradient
+        gradients = [each.grad for each in self.parameters.values() if each.grad is not None]
+        proposal.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+
+    def _gradient_of(self, loss: Tensor | None) -> dict[str, Tensor | None]:
+        if loss is None or not loss.requires_grad:
+            return dict.fromkeys(self.parameters)
+        found = torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True)
+        return dict(zip(self.parameters, found, strict=True))
 
     def apply(self) -> None:
         self.optimizer.step()
@@ -215,6 +228,29 @@ class PlainStep(Learn):
         if scale != 1:
             torch._foreach_div_(gradients, scale)
         return torch.nn.utils.get_total_norm(gradients)
+
+
+def _ask(
+    step: Step, terms: Iterable[Term], proposal: Proposal, total: Tensor | None = None
+) -> Tensor | None:
+    """The sum of what terms say of a batch, added to `total` and entered in the proposal; None
+    where none speaks."""
+    for term in terms:
+        result = term(step)
+        if result is None:
+            continue
+        if result.commit is not None:
+            proposal.commits.append(result.commit)
+        if result.loss is None:
+            continue
+        if term.drives and not result.loss.requires_grad:
+            named = NO_GRADIENT.format(label=term.label)
+            raise ValueError(named if step.logits.requires_grad else NOTHING_TRAINS)
+        weighted = term.weight * result.loss
+        total = weighted if total is None else total + weighted
+        proposal.losses[term.label] = result.loss.detach()
+        proposal.images[term.label] = result.images
+    return total
 
 
 def _first_state(descent: Descent, parameter: nn.Parameter) -> dict[str, Any]:

@@ -89,7 +89,8 @@ class Refine(nn.Module, ABC):
         )
 
 
-# What is learnt, by name: weights, the optimiser's state, averages of terms.
+# What is learnt, by name: weights, the optimiser's state, averages of terms; and with it what reset
+# rules count.
 Learnt = Mapping[str, Tensor]
 
 
@@ -113,5 +114,6 @@ class Route(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, images: Tensor, learnt: Learnt) -> Routed:
-        """`learnt` are the tensors themselves, which are not to be changed here; nor is anything
-        else before `commit`, since the batch may be bad or only be predicted."""
+        """`learnt` are the tensors themselves, which are not to be changed here, but for a trial
+        after which they are as they were; nor is anything else before `commit`, since the batch
+        may be bad or only be predicted."""

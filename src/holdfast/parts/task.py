@@ -19,6 +19,7 @@ from holdfast.source.budgets import Budgets, budgets_key
 from holdfast.source.gather import Gaussians
 from holdfast.source.loaders import Replay
 from holdfast.source.source import Source
+from holdfast.source.styles import Styles, styles_key
 from holdfast.source.work import Work
 
 T = TypeVar("T")
@@ -110,6 +111,11 @@ class Task:
         return source.budgets_of(
             self.network, self.fresh, samples=samples, skew=skew, quantile=quantile
         )
+
+    def styles(self, *, layers: int, quantile: float) -> Styles:
+        """How far apart styles of source batches are, behind so many convolutions."""
+        source = self._source(styles_key(layers, quantile))
+        return source.styles_of(self.network, self.fresh, layers=layers, quantile=quantile)
 
     @property
     def batch_size(self) -> int:

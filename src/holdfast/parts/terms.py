@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -47,6 +47,19 @@ class Term(nn.Module, ABC):
     def class_prototypes(self) -> Tensor | None:
         """Prototypes of the classes that it makes of the stream, one row each, if it does."""
         return None
+
+
+class Pull(Term):
+    """A term that goes by the gradient of all others: it is told that, and then added to them. It
+    holds, but never drives."""
+
+    drives = False
+
+    @abstractmethod
+    def told(self, gradient: Mapping[str, Tensor | None]) -> Callable[[], None]:
+        """Told the gradient of the others for all that trains, by name, None where there is none;
+        without a step, that of the terms that hold. Gives what is to change once the batch has
+        proved good."""
 
 
 def symmetric_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

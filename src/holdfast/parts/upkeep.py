@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -16,9 +16,9 @@ from holdfast.parts.learn import Proposal
 
 
 class Forget(Protocol):
-    def __call__(self, *, optimizer: bool = True) -> None:
-        """Take back what was learnt: weights, averages, the optimiser's state too if not told
-        otherwise. Counters go on."""
+    def __call__(self, *, optimizer: bool = True, keep: Collection[str] = ()) -> None:
+        """Take back what was learnt: weights, but for those whose names are to keep; averages; the
+        optimiser's state too if not told otherwise. Counters go on."""
 
 
 @dataclass(frozen=True)

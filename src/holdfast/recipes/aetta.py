@@ -94,6 +94,7 @@ class Aetta(Method):
     plugin: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_host: ClassVar[bool] = True
+    resets: ClassVar[bool] = True
     # No estimate is below 0, and none is 100 below another.
     neutral: ClassVar = {"reset_below": 0.0, "drop": 100.0}
     presets: ClassVar = {"cifar100-c": {"dropout": 0.3}, "imagenet-c": {"dropout": 0.2}}

@@ -71,6 +71,10 @@ class Method(Settled):
     keeps_samples: ClassVar[bool] = False
     # Whether those are images themselves, which its state file then holds.
     keeps_images: ClassVar[bool] = False
+    # Keeps several states, and chooses which one a batch meets.
+    routes: ClassVar[bool] = False
+    # A rule of its own takes back what was learnt.
+    resets: ClassVar[bool] = False
     # Without a gradient the optimiser still steps, so that momentum moves weights.
     steps_without_gradient: ClassVar[bool] = False
     backwards: ClassVar[int] = 0
@@ -238,8 +242,8 @@ class Method(Settled):
         return self.predicts
 
     def needs(self) -> tuple[str, ...]:
-        """What it takes from a Source: "prototypes", "fisher", "gaussians", "budgets", "replay",
-        "warm-up"."""
+        """What it takes from a Source: "prototypes", "fisher", "gaussians", "budgets", "styles",
+        "replay", "warm-up"."""
         return ()
 
     def holds(self) -> Mapping[str, str]:

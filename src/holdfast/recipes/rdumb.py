@@ -26,6 +26,7 @@ class Rdumb(Eta):
         "A reset takes back weights, optimiser state and averages. Every batch counts towards "
         f"it, also one that led to no step. {Eta.note}"
     )
+    resets: ClassVar[bool] = True
 
     # RDumb's E0 is ln(1000)/2 − 1, which is 0.355 ln 1000.
     entropy_factor: float = setting(0.355)

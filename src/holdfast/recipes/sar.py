@@ -83,6 +83,7 @@ class Sar(Learner):
         'exclude="blocks.9|blocks.10|blocks.11|fc_norm".'
     )
     memory: ClassVar[str] = "a copy of what trains"
+    resets: ClassVar[bool] = True
     steps_without_gradient: ClassVar[bool] = True
     backwards: ClassVar[int] = 2
     passes: ClassVar = (1, 2)

@@ -26,13 +26,15 @@ def checked_batches(
     input_range: InputRange,
     network: Network,
     what: str,
+    number: int = 0,
 ) -> Iterator[tuple[Tensor, object]]:
-    """Batches of a loader, checked, until `limit` images are seen; the last one is cut to fit."""
+    """Batches of pass `number` over a loader, checked, until `limit` images are seen; the last one
+    is cut to fit."""
     seen = 0
     length = _images_in(loader)
     total = length if limit is None or length is None else min(length, limit)
     with progress(what, total) as advance:
-        for index, batch in enumerate(in_its_own_order(loader)):
+        for index, batch in enumerate(in_its_own_order(loader, number)):
             images, labels = images_and_labels(batch)
             try:
                 check_images(images, input_range, convolutional=network.is_conv)

@@ -23,6 +23,7 @@ from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.known import Known
 from holdfast.source.loaders import DriftedBatch, Order, Replay, checked_batches, drifted_batches
+from holdfast.source.styles import Styles, make_styles, styles_key
 from holdfast.source.work import Work
 from holdfast.util import files
 from holdfast.util.files import tensor_hash
@@ -169,6 +170,23 @@ class Source(Known):
                 self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
         return Budgets.of(files.under(key, self.tensors), network)
 
+    def styles_of(
+        self, network: Network, fresh: Callable[[], Network], *, layers: int, quantile: float
+    ) -> Styles:
+        """How far apart styles of batches are, behind so many convolutions."""
+        key = styles_key(layers, quantile)
+        if f"{key}limit" not in self.tensors:
+            with torch.inference_mode(False), torch.no_grad():
+                source = fresh()
+
+                def one_pass(number: int) -> Iterator[tuple[Tensor, object]]:
+                    what = "Source styles", "styles"
+                    return self._batches(source, *what, self.limit, again=True, number=number)
+
+                made = make_styles(source, one_pass, layers=layers, quantile=quantile)
+                self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
+        return Styles.of(files.under(key, self.tensors), network)
+
     def calibration_of(
         self, answers: str, network: Network, make: Callable[[Iterable[DriftedBatch]], Calibration]
     ) -> Calibration:
@@ -293,11 +311,12 @@ class Source(Known):
         *,
         loader: Iterable[Any] | None = None,
         again: bool = False,
+        number: int = 0,
     ) -> Iterator[tuple[Tensor, object]]:
-        """A pass over the loader; `what` is shown while it goes on, `made` names what comes of
-        it."""
+        """Pass `number` over the loader; `what` is shown while it goes on, `made` names what comes
+        of it."""
         given = self._pass(self.loader if loader is None else loader, made, again=again)
-        return checked_batches(given, limit, self.input_range, network, what)
+        return checked_batches(given, limit, self.input_range, network, what, number)
 
     def _pass(
         self, loader: Iterable[Any] | None, what: str, *, again: bool = False

@@ -1,0 +1,437 @@
+"""ReservoirTTA against a plain restatement, on several hosts: models open, are picked, fill the
+bank and go."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from follow import TOLERANCE, close
+from plain import NORM_AFFINE, entropy, limit
+from plain_hosts import EATA, HOSTS, TENT, PlainHost
+from toys import KINDS, assert_same_state, source_batches, state_of, stream, toy_net, toy_source
+
+import holdfast
+
+# Bright, dark and tinted batches, some coming again, and a small one last.
+TINTS = ("plain", "dark", "red", "plain", "blue", "dark", "plain", "red", "faint", "blue")
+
+
+def tinted(dtype, tints=TINTS, last=5):
+    """The toy stream under one colour after the other."""
+    colours = {
+        "plain": (1, 1, 1),
+        "dark": (0.02, 0.02, 0.02),
+        "red": (1, 0.05, 0.05),
+        "blue": (0.02, 0.1, 1),
+        "faint": (0.3, 0.3, 0.3),
+    }
+    kinds = (KINDS * 3)[: len(tints)]
+    batches = stream(kinds, dtype, last=last)
+    return [
+        images * torch.tensor(colours[tint], dtype=dtype)[:, None, None]
+        for images, tint in zip(batches, tints, strict=True)
+    ]
+
+
+def style(net, images):
+    """Of the toy net's two convolutions, before ReLU; the source's statistics in between."""
+    with torch.no_grad():
+        first = F.conv2d(images, net.conv1.weight, net.conv1.bias, padding=1)
+        second = F.conv2d(
+            net.norm1(first).clamp_min(0), net.conv2.weight, net.conv2.bias, stride=2, padding=1
+        )
+    found = []
+    for x in (first, second):
+        flat = x.movedim(1, 0).flatten(1)
+        mean = flat.mean(1, keepdim=True)
+        found.append(torch.log(((flat - mean) ** 2).sum(1) / (flat.shape[1] - 1)))
+    return torch.cat(found)
+
+
+class PlainReservoir:
+    def __init__(
+        self,
+        host,
+        net,
+        *,
+        models=3,
+        buffer=6,
+        quantile=0.5,
+        start="mi",
+        ensemble=True,
+        evict="none",
+    ):
+        self.host, self.net, self.models, self.buffer = host, net, models, buffer
+        self.start, self.ensemble, self.evict = start, ensemble, evict
+        known = [style(net, images) for images, _ in source_batches(net.fc.weight.dtype)]
+        # 1,000 batches: the first of the three comes once more than the others.
+        self.mean = (334 * known[0] + 333 * known[1] + 333 * known[2]) / 1000
+        apart = sorted((known[i] - known[j]).norm().item() for i, j in ((0, 1), (0, 2), (1, 2)))
+        pairs = {(0, 1): 334 * 333, (0, 2): 334 * 333, (1, 2): 333 * 333}
+        every = sorted(
+            d
+            for (i, j), count in pairs.items()
+            for d in [(known[i] - known[j]).norm().item()] * count
+        )
+        at = quantile * (len(every) - 1)
+        low = math.floor(at)
+        self.limit = every[low] + (at - low) * (every[min(low + 1, len(every) - 1)] - every[low])
+        assert apart[0] <= self.limit <= apart[-1]
+        self.delta = [torch.zeros_like(self.mean)]
+        self.bank = [host.learnt()]
+        self.used, self.time, self.nominal = [0], 0, 0
+        self.rows, self.events = [], []
+        self.fresh_adam()
+
+    def fresh_adam(self):
+        self.first = [torch.zeros_like(self.mean) for _ in self.delta]
+        self.second = [torch.zeros_like(self.mean) for _ in self.delta]
+        self.count = 0
+
+    def distances(self, s):
+        return [(s - self.mean - d).norm() for d in self.delta]
+
+    def open(self, images, s):
+        full = len(self.bank) == self.models
+        new = copy.deepcopy(self.host.fresh)
+        if self.start == "mi":
+            scores = []
+            for model in self.bank:
+                self.host.put(model)
+                with torch.no_grad():
+                    logits = self.host.toy(images)[1]
+                p = torch.softmax(logits, 1).mean(0)
+                scores.append((entropy(logits).mean() + (p * torch.log(p)).sum()).item())
+            best = copy.deepcopy(self.bank[scores.index(min(scores))])
+            new |= {"w": best["w"], "velocity": best["velocity"]}
+        if full:
+            slot = self.used.index(min(self.used))
+            self.bank[slot], self.delta[slot] = new, s - self.mean
+        else:
+            self.bank.append(new)
+            self.delta.append(s - self.mean)
+            self.used.append(0)
+        self.events.append("evicted" if full else "opened")
+        self.fresh_adam()
+
+    def adam(self, rows):
+        delta = torch.stack(self.delta).requires_grad_(True)
+        w = torch.stack(
+            [
+                torch.softmax(-torch.stack([_norm(r - self.mean - d) for d in delta]), 0)
+                for r in rows
+            ]
+        )
+        mean = w.mean(0)
+        loss = -(w * torch.log(w)).sum(1).mean() + (mean * torch.log(mean + 1e-8)).sum()
+        (gradient,) = torch.autograd.grad(loss, delta)
+        self.count += 1
+        for k, g in enumerate(gradient):
+            self.delta[k] = self.delta[k] * (1 - 1e-4 * 0.01)
+            self.first[k] = 0.9 * self.first[k] + 0.1 * g
+            self.second[k] = 0.999 * self.second[k] + 0.001 * g * g
+            m = self.first[k] / (1 - 0.9**self.count)
+            v = self.second[k] / (1 - 0.999**self.count)
+            self.delta[k] = self.delta[k] - 1e-4 * m / (v.sqrt() + 1e-8)
+        return w[-1].detach()
+
+    def __call__(self, images):
+        s = style(self.net, images)
+        may = len(self.bank) < self.models or self.evict == "idle"
+        if len(images) >= self.nominal and may and min(self.distances(s)) > self.limit:
+            self.open(images, s)
+        self.nominal = max(self.nominal, len(images))
+        w = self.adam([*self.rows, s])
+        k = int(w.argmax())
+        self.events.append(k)
+        if len(self.rows) < len(self.bank) * self.buffer / self.models:
+            self.rows.append(s)
+        else:  # fifo, which needs no draw
+            self.rows = [*self.rows[1:], s]
+        logits = None
+        if self.ensemble:
+            self.host.put(self.bank[k])
+            for name in NORM_AFFINE:
+                mixed = sum(a * model["w"][name] for a, model in zip(w, self.bank, strict=True))
+                self.host.toy.w[name] = mixed.requires_grad_(True)
+            with torch.no_grad():
+                logits = self.host.toy(images)[1]
+        self.host.put(self.bank[k])
+        own, _ = self.host(images)
+        self.bank[k] = self.host.learnt()
+        self.time += 1
+        self.used[k] = self.time
+        return own if logits is None else logits
+
+
+def _norm(x):
+    """Its gradient at 0 is 0."""
+    square = (x * x).sum()
+    return square.sqrt() if square > 0 else square * 0
+
+
+def followed(spec, plain_host, dtype, batches=None, **settings):
+    net = toy_net(dtype=dtype)
+    written = "".join(f",{n}={str(v).lower()}" for n, v in settings.items())
+    spec = f"{spec}+reservoir(models=3,buffer=6,quantile=0.5,sampling=fifo{written})"
+    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    plain = PlainReservoir(plain_host(net), net, **settings)
+    # 12 batches at least; the last one is small.
+    for index, images in enumerate(batches or tinted(dtype, (*TINTS, "dark", "red", "plain"))):
+        got, expected = adapter(images), plain(images)
+        close(got, expected, dtype, f"logits of batch {index}")
+        weights = adapter.frozen().state_dict()  # those of the model that was met
+        for name in NORM_AFFINE:
+            close(weights[name], plain.host.toy.w[name], dtype, f"{name} after batch {index}")
+        route = adapter._state.route
+        assert int(route.opened) == len(plain.bank)
+        delta = torch.stack(plain.delta)
+        close(route.moved[: len(delta)], delta, dtype, f"centroids after batch {index}")
+        assert int(route.held) == len(plain.rows)
+        close(route.styles[: len(plain.rows)], torch.stack(plain.rows), dtype, "styles")
+    return adapter, plain
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("host", HOSTS)
+def test_models_open_and_are_picked_until_the_bank_is_full(host, dtype):
+    _, plain = followed(host, lambda net: PlainHost(net, **HOSTS[host]), dtype)
+    assert plain.events.count("opened") == 2  # the bank is full, and later styles share
+    assert {k for k in plain.events if isinstance(k, int)} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("host", [TENT, EATA])
+def test_the_idle_go_and_new_ones_begin_at_the_source(host, dtype):
+    settings = {"evict": "idle", "start": "source", "ensemble": False}
+    _, plain = followed(host, lambda net: PlainHost(net, **HOSTS[host]), dtype, **settings)
+    assert plain.events.count("opened") == 2 and plain.events.count("evicted") > 1
+
+
+def test_the_idle_go_and_new_ones_begin_at_another():
+    def host(net):
+        return PlainHost(net, **HOSTS[EATA])
+
+    _, plain = followed(EATA, host, torch.float64, evict="idle")
+    assert plain.events.count("evicted") > 1
+
+
+class PlainSar(PlainHost):
+    """SAM on the entropy of reliable images; a reset when its average is low, of weights alone."""
+
+    reset_below = 0.3
+
+    def __init__(self, net):
+        super().__init__(net, lr=0.002)
+        self.average, self.resets = None, 0
+        self.fresh = self.learnt()
+
+    def learnt(self):
+        return {**super().learnt(), "average": getattr(self, "average", None)}
+
+    def put(self, learnt):
+        super().put(learnt)
+        self.average = learnt["average"]
+
+    def loss(self, images, kept=None):
+        logits = self.toy(images)[1]
+        h = entropy(logits)
+        mask = h < limit(0.4, logits)
+        mask = mask if kept is None else mask & kept
+        return logits, mask, h[mask].mean() if mask.any() else None
+
+    def __call__(self, images):
+        w = self.toy.w
+        logits, kept, loss = self.loss(images)
+        zeros = [torch.zeros_like(w[name]) for name in NORM_AFFINE]
+        gradients, second = zeros, None
+        if loss is not None:
+            climb = self.toy.gradients(loss)
+            norm = torch.sqrt(sum((g * g).sum() for g in climb))
+            before = {name: w[name].detach().clone() for name in NORM_AFFINE}
+            for name, g in zip(NORM_AFFINE, climb, strict=True):
+                w[name] = (before[name] + 0.05 * g / (norm + 1e-12)).requires_grad_(True)
+            second = self.loss(images, kept)[2]
+            gradients = zeros if second is None else self.toy.gradients(second)
+            for name in NORM_AFFINE:
+                w[name] = before[name].requires_grad_(True)
+        for name, g in zip(NORM_AFFINE, gradients, strict=True):
+            self.velocity[name] = 0.9 * self.velocity[name] + g
+            with torch.no_grad():
+                w[name] -= self.lr * self.velocity[name]
+        if second is not None:
+            new = second.item()
+            self.average = new if self.average is None else 0.9 * self.average + 0.1 * new
+        if self.average is not None and self.average < self.reset_below:
+            for name in NORM_AFFINE:
+                w[name] = self.source[name].clone().requires_grad_(True)
+            self.average = None
+            self.resets += 1
+        return logits.detach(), True
+
+
+def test_on_sar_average_and_reset_belong_to_the_model():
+    spec = f"sar(lr=0.002,exclude=none,reset_below={PlainSar.reset_below})"
+    adapter, plain = followed(spec, PlainSar, torch.float64)
+    assert 0 < plain.host.resets < 10 and len(plain.bank) == 3
+    averages = [model["average"] for model in plain.bank]
+    names = [n for n in adapter._state.route.bank if n.endswith("/average")]
+    bank = adapter._state.route.bank[names[0]].tolist()
+    seen = adapter._state.route.bank[names[0].replace("average", "seen")].tolist()
+    for got, known, expected in zip(bank, seen, averages, strict=True):
+        assert known == (expected is not None)
+        assert expected is None or got == pytest.approx(expected, abs=1e-8)
+
+
+def made(spec="tent(lr=0.002)+reservoir(models=3,buffer=6,quantile=0.5)", **options):
+    net = toy_net()
+    return holdfast.adapt(net, spec, source=toy_source(net), **options)
+
+
+def test_a_small_batch_never_opens_a_model():
+    adapter = made()
+    plain, dark = tinted(torch.float32, ("plain", "dark"), last=5)
+    adapter(plain), adapter(dark)
+    assert len(dark) == 5 and int(adapter._state.route.opened) == 1
+    adapter(tinted(torch.float32, ("plain", "dark"), last=None)[1])
+    assert int(adapter._state.route.opened) == 2
+
+
+def test_nothing_holds_a_graph_and_nothing_grows():
+    adapter = made("eata(redundancy=2)+debias+reservoir(models=3,buffer=6,quantile=0.5)")
+    first = state_of(adapter)
+    for images in tinted(torch.float32) * 3:
+        adapter(images)
+        tensors = adapter._state.tensors()
+        assert all(t.grad_fn is None and not t.requires_grad for t in tensors.values())
+        assert {n: t.shape for n, t in tensors.items()} == {
+            n: t.shape for n, t in first.items() if n != "draws"
+        }
+        assert all(p.is_leaf and p.grad is None for p in adapter.model.parameters())
+
+
+def test_reset_clears_the_bank_and_a_guard_puts_it_back():
+    adapter = made(guard="rollback")
+    fresh = state_of(adapter)
+    for images in tinted(torch.float32, TINTS[:4]):
+        adapter(images)
+    adapter._state.go_back()
+    now = {n: t for n, t in state_of(adapter).items() if n.startswith(("model/", "route/"))}
+    assert_same_state(now, {name: fresh[name] for name in now})
+    for images in tinted(torch.float32, TINTS[:4]):
+        adapter(images)
+    adapter.reset()
+    assert_same_state(state_of(adapter), fresh)
+
+
+def test_reservoir_sampling_holds_a_random_part_of_all_styles():
+    """Of 40 styles 8 are held, each with the same chance; the count falls back above tenfold."""
+    adapter = made("tent+reservoir(models=2,buffer=16,quantile=1)")
+    route = adapter._state.route
+    size = route.styles.shape[1]
+    times, hits = 400, torch.zeros(40)
+    for _ in range(times):
+        route.held.zero_(), route.seen.zero_()
+        for number in range(40):
+            route._remember(torch.full((size,), float(number)), route._place(opened=1))
+        held = route.styles[: int(route.held), 0]
+        assert len(held) == 8 and len(held.unique()) == 8
+        hits[held.long()] += 1
+    share = hits / times
+    deviation = math.sqrt(0.2 * 0.8 / times)
+    assert ((share - 0.2) / deviation).abs().max() < 4.5
+    assert abs(float(share[:20].mean() - share[20:].mean())) < 3 * deviation / math.sqrt(10)
+    route.seen.fill_(80)
+    route._remember(torch.zeros(size), None)
+    assert int(route.seen) == 8
+    route.seen.fill_(79)
+    route._remember(torch.zeros(size), None)
+    assert int(route.seen) == 80
+
+
+def test_fifo_holds_the_latest():
+    adapter = made("tent+reservoir(models=2,buffer=16,quantile=1,sampling=fifo)")
+    route = adapter._state.route
+    for number in range(20):
+        style = torch.full((route.styles.shape[1],), float(number))
+        route._remember(style, route._place(opened=1))
+    assert route.styles[:8, 0].tolist() == list(range(12, 20))
+
+
+def test_styles_are_made_once_and_kept_in_the_sources_file(tmp_path):
+    net, passes = toy_net(), []
+
+    class Loader(list):
+        def __iter__(self):
+            passes.append(1)
+            return super().__iter__()
+
+    source = holdfast.Source.from_loader(net, Loader(source_batches()))
+    before = len(passes)
+    holdfast.adapt(net, "tent+reservoir", source=source)
+    assert len(passes) == before + 2  # the second shows that nothing is shuffled
+    assert source.tensors.keys() >= {"styles/3/0.999/mean", "styles/3/0.999/limit"}
+    source.save(tmp_path / "source")
+    loaded = holdfast.Source.load(tmp_path / "source")
+    route = holdfast.adapt(net, "eta+reservoir", source=loaded)._state.route
+    again = holdfast.adapt(net, "eta+reservoir", source=source)._state.route
+    assert torch.equal(route.mean, again.mean) and route.limit == again.limit
+    with pytest.raises(ValueError, match="holds no styles, and no loader"):
+        holdfast.adapt(net, "tent+reservoir(style_layers=1)", source=loaded)
+
+
+def test_a_loader_that_shuffles_is_gone_through_until_there_are_enough(monkeypatch):
+    from holdfast.source import styles
+
+    monkeypatch.setattr(styles, "BATCHES", 10)
+    images = torch.cat([batch for batch, _ in source_batches()])
+    labels = torch.cat([label for _, label in source_batches()])
+    data = torch.utils.data.TensorDataset(images, labels)
+    loader = torch.utils.data.DataLoader(data, batch_size=12, shuffle=True)  # 12, 12, 12 and 6
+    net = toy_net()
+    source = holdfast.Source.from_loader(net, loader)
+    seen = []
+    real = styles.style_of
+    monkeypatch.setattr(styles, "style_of", lambda *a: seen.append(len(a[1])) or real(*a))
+    holdfast.adapt(net, "tent+reservoir", source=source)
+    assert seen == [12] * 10
+
+
+def test_one_batch_alone_does_not_tell_how_far_styles_are_apart():
+    net = toy_net()
+    source = holdfast.Source.from_loader(net, source_batches(batches=1))
+    with pytest.raises(ValueError, match=r"the same style.*a loader of several batches"):
+        holdfast.adapt(net, "tent+reservoir", source=source)
+
+
+def test_errors_say_what_to_write():
+    with pytest.raises(ValueError, match=r"reservoir is there for what a host does.*tent\+res"):
+        holdfast.compose("reservoir")
+    for host, kept in (
+        ("cotta", "a teacher"),
+        ("rmt", "a teacher"),
+        ("rotta", "images"),
+        ("tsd", ""),
+    ):
+        with pytest.raises(ValueError, match=rf"{host} keeps {kept}.*as in eata\+reservoir"):
+            holdfast.compose(f"{host}+reservoir")
+    with pytest.raises(ValueError, match=r"bn never takes a step.*tent\+reservoir"):
+        holdfast.compose("bn+reservoir")
+    with pytest.raises(ValueError, match=r"needs styles of the source data: pass"):
+        holdfast.adapt(toy_net(), "tent+reservoir")
+
+
+def test_defaults_are_the_published_ones():
+    for preset in (None, "cifar100-c", "imagenet-c"):
+        method = holdfast.compose("tent+reservoir", preset=preset)
+        one = method.plugins[0]
+        assert (one.models, one.buffer, one.quantile, one.style_layers) == (16, 1024, 0.999, 3)
+        assert (one.sampling, one.start, one.ensemble, one.evict) == (
+            "reservoir",
+            "mi",
+            True,
+            "none",
+        )
+        assert method.forwards == (1, 1 + 1 + 15) and method.needs == ("styles",)
