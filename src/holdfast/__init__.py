@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.consistency import Consistency as Consistency
     from holdfast.recipes.cotta import Cotta as Cotta
     from holdfast.recipes.debias import Debias as Debias
+    from holdfast.recipes.deyo import Deyo as Deyo
     from holdfast.recipes.eata import Eata as Eata
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.frozen import Bn as Bn

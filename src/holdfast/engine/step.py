@@ -116,17 +116,19 @@ class Step:
         first = len(self.images) - self.newest
         return next((int(mask[first:].sum()) for mask in self._reliable.values()), None)
 
-    def view(self, images: Tensor, of: Tensor | None = None) -> Step:
+    def view(self, images: Tensor, of: Tensor | None = None, *, learning: bool = True) -> Step:
         """Other images through the same network: one more forward, normalised by themselves as
         when learning, and recorded nowhere.
 
         of: where they are a view of some of the batch's images only, the indices of these.
+        learning: whether gradients will be wanted, where they are of the batch itself.
         """
         newest = None
         if of is not None:
             newest = int((of >= len(self.images) - self.newest).sum())
         prepared = self.network.prepare(images)
-        return Step(self.network, prepared, learning=self.learning, aside=True, newest=newest)
+        learning = self.learning and learning
+        return Step(self.network, prepared, learning=learning, aside=True, newest=newest)
 
     def cached(self, make: Callable[[Step], T]) -> T:
         """What `make` makes of this batch, made once and shared by all who ask."""

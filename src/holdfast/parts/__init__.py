@@ -14,9 +14,11 @@ from holdfast.engine.norms import Statistics as Statistics
 from holdfast.engine.steady import BySteady as BySteady
 from holdfast.engine.step import Step as Step
 from holdfast.parts.augment import AUGMENTATIONS as AUGMENTATIONS
+from holdfast.parts.augment import DESTROYED as DESTROYED
 from holdfast.parts.augment import Augment as Augment
 from holdfast.parts.augment import Augmentation as Augmentation
 from holdfast.parts.augment import AugmentationName as AugmentationName
+from holdfast.parts.augment import occlude as occlude
 from holdfast.parts.learn import Descent as Descent
 from holdfast.parts.learn import Learn as Learn
 from holdfast.parts.learn import PlainStep as PlainStep
@@ -32,6 +34,7 @@ from holdfast.parts.predict import Refine as Refine
 from holdfast.parts.predict import Route as Route
 from holdfast.parts.predict import Routed as Routed
 from holdfast.parts.predict import Student as Student
+from holdfast.parts.select import EXCLUDE as EXCLUDE
 from holdfast.parts.select import Select as Select
 from holdfast.parts.supports import Joined as Joined
 from holdfast.parts.supports import Supports as Supports

@@ -12,6 +12,9 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from holdfast.engine.network import Network
 from holdfast.engine.norms import Normalisation, batch_norms
 
+# What `exclude` means, as the setting of a method.
+EXCLUDE = "norm layers whose name contains one of these words, parted by |, do not train"
+
 NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
 

@@ -10,7 +10,18 @@ import torch
 from torch import nn
 
 from holdfast import Learner, register, setting
-from holdfast.parts import ByBatch, Outcome, SamStep, Select, Step, Task, Term, TermResult, Upkeep
+from holdfast.parts import (
+    EXCLUDE,
+    ByBatch,
+    Outcome,
+    SamStep,
+    Select,
+    Step,
+    Task,
+    Term,
+    TermResult,
+    Upkeep,
+)
 
 
 class ConfidentEntropy(Term):
@@ -82,9 +93,7 @@ class Sar(Learner):
     after_reset: Literal["clear", "keep"] = setting(
         "clear", "the average after a reset: begun anew, or kept low as in the released code"
     )
-    exclude: str = setting(
-        "layer4", "norm layers whose name contains one of these words, parted by |, do not train"
-    )
+    exclude: str = setting("layer4", EXCLUDE)
 
     def selection(self) -> Select:
         return Select(self.select, ByBatch(), exclude=self.exclude)

@@ -7,6 +7,8 @@ from typing import Literal
 from holdfast.parts.augment.base import FIXED as FIXED
 from holdfast.parts.augment.base import Augment as Augment
 from holdfast.parts.augment.base import Augmentation as Augmentation
+from holdfast.parts.augment.destroy import DESTROYED as DESTROYED
+from holdfast.parts.augment.destroy import occlude as occlude
 from holdfast.parts.augment.jitter import COTTA, ROTTA
 from holdfast.parts.augment.strong import STRONG
 
