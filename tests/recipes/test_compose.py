@@ -1,10 +1,14 @@
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast
-from holdfast import Consistency, Debias, Eata, Rdumb, Tent, compose
+from holdfast import Consistency, Debias, Eata, Method, Rdumb, Tent, compose
 from holdfast.recipes.compose import parse
 
 VALUES = {
@@ -119,6 +123,26 @@ def test_errors_say_what_is_valid(text, message):
 def test_company(text, message):
     with pytest.raises(ValueError, match=message):
         compose(text)
+
+
+@dataclass(frozen=True)
+class First(Method):
+    """A plug-in that others may not precede."""
+
+    name: ClassVar[str] = "first"
+    plugin: ClassVar[bool] = True
+    needs_steps: ClassVar[bool] = False
+
+    def objection_after(self, before):
+        others = "+".join(method.name for method in before)
+        return f"first comes before {others}: write first+{others}." if before else None
+
+
+def test_a_plugin_may_object_to_those_written_before_it():
+    compose("tent", First(), "debias", "steady")
+    for before in ("debias", "debias+steady"):
+        with pytest.raises(ValueError, match=re.escape(f"write first+{before}.")):
+            compose(f"tent+{before}", First())
 
 
 def test_typed_values_are_checked_too():

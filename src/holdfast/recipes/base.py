@@ -145,6 +145,11 @@ class Method(Settled):
             f"{self.name} alone, or put it on a method that learns, as in tent+{self.name}."
         )
 
+    def objection_after(self, before: tuple[Method, ...]) -> str | None:
+        """Why, as a plug-in, it cannot come after these, the plug-ins written before it, and what
+        to write instead."""
+        return None
+
     # The slots, asked of resolved values only.
 
     def selection(self) -> Select:

@@ -155,8 +155,9 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
     as_host = CompositionContext(preset, plugins=resolved, alone=alone)
     contexts = (as_host, *(as_plugin for _ in plugins))
     found = Composition(host.resolved(as_host), resolved, contexts)
-    objections = [plugin.objection(found.host) for plugin in found.plugins]
-    objections += [found.host.objection(None)] if alone else []
+    objections = [found.host.objection(None)] if alone else []
+    for place, plugin in enumerate(resolved):
+        objections += [plugin.objection(found.host), plugin.objection_after(resolved[:place])]
     for objection in filter(None, objections):
         raise ValueError(objection)
     return found
