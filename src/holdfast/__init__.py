@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.eata import Eta as Eta
     from holdfast.recipes.frozen import Bn as Bn
     from holdfast.recipes.frozen import Frozen as Frozen
+    from holdfast.recipes.lame import Lame as Lame
     from holdfast.recipes.rdumb import Rdumb as Rdumb
     from holdfast.recipes.registry import methods as methods
     from holdfast.recipes.registry import register as register

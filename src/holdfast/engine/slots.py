@@ -42,10 +42,10 @@ class Slots:
         """Which kind of answer it gives before it has learnt: with that, what such an answer is
         worth is kept in a source."""
         by = self.task.normalisation
-        name = type(by).__name__
-        if repr(by) != f"{name}()":  # it has settings
-            name += f"({text_hash(repr(by))[:8]})"
-        return "-".join([name, *(type(each).__name__ for each in (self.prediction, *self.refine))])
+        settings = "" if repr(by) == f"{type(by).__name__}()" else repr(by)
+        kinds = [_kind(by, settings)]
+        kinds += [_kind(each, each.extra_repr()) for each in (self.prediction, *self.refine)]
+        return "-".join(kinds)
 
     @property
     def networks(self) -> list[Network]:
@@ -56,6 +56,11 @@ class Slots:
         """What statistics say of a batch: those of the first network that recorded it."""
         known = [network.statistics for network in self.networks if network.statistics is not None]
         return next((told for told in (one.told() for one in known) if told), {})
+
+
+def _kind(part: object, settings: str) -> str:
+    name = type(part).__name__
+    return f"{name}({text_hash(settings)[:8]})" if settings else name
 
 
 def fill(method: Composition, model: nn.Module, source: Source | None, options: Options) -> Slots:

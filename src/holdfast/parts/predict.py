@@ -64,7 +64,7 @@ class Refine(nn.Module, ABC):
     """Changes the logits that leave, whatever host made them. Its buffers are its state.
 
     Terms and memories never see what it gives. Of several, each is given what the one before it
-    gave, in the order written.
+    gave, in the order written. Settings that its answers depend on stand in `extra_repr`.
     """
 
     @abstractmethod
