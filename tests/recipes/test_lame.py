@@ -146,6 +146,26 @@ def test_features_are_those_of_the_network_that_predicts(net, host, whose):
     close(adapter.predict(images[-1]).double(), y.log(), torch.float32, host)
 
 
+def test_it_wins_on_sorted_streams_and_ruins_shuffled_ones():
+    """Noisy features around a hundred classes, and logits that are not very sure."""
+    (lame,) = holdfast.compose("frozen+lame").plugins
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.nn.functional.normalize(torch.randn(100, 32, generator=generator), dim=1)
+
+    def accuracies(labels):
+        features = rows[labels] + 0.3 * torch.randn(len(labels), 32, generator=generator)
+        logits = 5 * features @ rows.T
+        refined = map(lame.refined, features.split(64), logits.split(64))
+        found = (logits, torch.cat(list(refined)))
+        return [float((each.argmax(1) == labels).double().mean()) for each in found]
+
+    ordered = torch.arange(100).repeat_interleave(64)
+    plain, with_lame = accuracies(ordered)
+    assert plain < 0.8 and with_lame > 0.99
+    plain, with_lame = accuracies(ordered[torch.randperm(6400, generator=generator)])
+    assert plain > 0.65 and with_lame < 0.1
+
+
 def test_one_image_alone_keeps_its_class_and_gets_surer():
     net = settled_net(torch.float64)
     for affinity in AFFINITIES:
