@@ -16,6 +16,7 @@ from holdfast.parts import (
     Augment,
     AugmentationName,
     ByBatch,
+    Contrastive,
     Export,
     Learn,
     MeanTeacher,
@@ -33,8 +34,6 @@ from holdfast.parts import (
 from holdfast.source.loaders import Replay
 from holdfast.util.files import check_alike
 from holdfast.util.progress import progress
-
-PROJECTED = 128
 
 # Seconds between two times that the warm-up's state is put aside.
 KEEP_EVERY = 30.0
@@ -85,38 +84,6 @@ class SelfTraining(Term):
         plain = symmetric_cross_entropy(step.logits, target)
         other = symmetric_cross_entropy(step.cached(self.view).logits, target)
         return TermResult((0.5 * plain + 0.5 * other).mean(), len(step.images), self.augment.commit)
-
-
-class Contrastive(Term):
-    """Draws each image, its view and its nearest source prototype together, and apart from those of
-    all other images, after a projection. Labels are not used: the same prototype, next to another
-    image, is held apart too."""
-
-    def __init__(self, method: Rmt, task: Task, view: Callable[[Step], Step]):
-        super().__init__("contrastive", method.weight_contrastive)
-        self.view = view
-        self.temperature = method.temperature
-        prototypes, known = task.prototypes("batch")
-        self.prototypes = nn.Buffer(prototypes[known], persistent=False)
-        first = (prototypes.shape[1], PROJECTED)
-        with task.draws.scope():
-            self.projector = nn.Sequential(
-                nn.Linear(*first), nn.ReLU(), nn.Linear(PROJECTED, PROJECTED)
-            ).to(prototypes)
-
-    def forward(self, step: Step) -> TermResult:
-        features = step.features
-        with torch.no_grad():
-            directions = nn.functional.normalize(self.prototypes, dim=1)
-            nearest = (nn.functional.normalize(features, dim=1) @ directions.T).argmax(1)
-        three = [self.prototypes[nearest], features, step.cached(self.view).features]
-        points = nn.functional.normalize(self.projector(torch.cat(three)), dim=1)
-        similarity = points @ points.T / self.temperature
-        itself = torch.eye(len(points), dtype=torch.bool, device=points.device)
-        log_share = similarity.masked_fill(itself, -torch.inf).log_softmax(1)
-        image = torch.arange(len(features), device=points.device).repeat(3)
-        positive = (image[:, None] == image[None, :]) & ~itself
-        return TermResult(-log_share[positive].mean(), len(features))
 
 
 class SourceReplay(Term):
@@ -178,7 +145,8 @@ class Rmt(Learner):
         agreement = SelfTraining(task.cached(SumPrediction).teacher, augment)
         found: list[Term] = [agreement]
         if self.weight_contrastive:
-            found.append(Contrastive(self, task, agreement.view))
+            weight = self.weight_contrastive
+            found.append(Contrastive(task, agreement.view, self.temperature, weight))
         if self.weight_replay:
             found.append(SourceReplay(self.weight_replay, task.replay, self._steps(task)))
         return found
