@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.rmt import Rmt as Rmt
     from holdfast.recipes.rotta import Rotta as Rotta
     from holdfast.recipes.rpl import Rpl as Rpl
+    from holdfast.recipes.santa import Santa as Santa
     from holdfast.recipes.sar import Sar as Sar
     from holdfast.recipes.steady import Steady as Steady
     from holdfast.recipes.t3a import T3a as T3a
