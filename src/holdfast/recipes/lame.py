@@ -26,7 +26,8 @@ class Neighbourly(Refine):
         return Predicted(self.method.refined(step.features.detach(), logits))
 
     def module(self, predictor: nn.Module, head: str, exact: bool) -> nn.Module:
-        return Refined(predictor, head, self.method)
+        """Of an image alone it changes no class: what serves single images is the predictor."""
+        return Refined(predictor, head, self.method) if exact else predictor
 
     def extra_repr(self) -> str:
         return str(self.method)
@@ -64,8 +65,9 @@ class Lame(Method):
         "it is: lame alone is frozen+lame. On a host it refines the logits that leave, by the "
         "features of the network that predicts (rmt, where two do: the student's), and what is "
         "learnt does not see it. An image alone has only itself to agree with: it gets surer of "
-        "the class it has; with window=W it meets the last W images. frozen() refines too, "
-        "within each batch that it is given. Rounding decides when E stays, and ln Y by up to 1e-4."
+        "the class it has; with window=W it meets the last W images. So frozen(), which serves "
+        "single images, leaves LAME out; frozen(statistics='batch') refines each batch. Rounding "
+        "decides when E stays, and ln Y by up to 1e-4."
     )
     predicts: ClassVar[str] = "ln Y, log-probabilities of the source model's refined predictions"
     memory: ClassVar[str] = "one number for each pair of images in a batch"

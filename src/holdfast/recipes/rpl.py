@@ -27,7 +27,7 @@ class RobustLabels(Term):
 @register("rpl")
 @dataclass(frozen=True)
 class Rpl(Learner):
-    """Learns its own predicted classes by a loss that unsure, often wrong ones hardly move.
+    """Learns its own predicted classes by a loss in which unsure ones, often wrong, weigh less.
 
     L = mean of (1 − p_ŷ^q)/q, ŷ = arg-max; q → 0 is cross-entropy, q = 1 is 1 − p_ŷ
     """
@@ -47,7 +47,7 @@ class Rpl(Learner):
     lr: float = setting(5e-4)
     nesterov: bool = setting(True)
     q: float = setting(
-        0.8, "how robust: 0 is cross-entropy, 1 the mean absolute error", at_least=1e-6, at_most=1
+        0.8, "how little unsure images weigh; near 0: as in cross-entropy", at_least=1e-6, at_most=1
     )
 
     def terms(self, task: Task) -> list[Term]:
