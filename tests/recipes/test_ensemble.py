@@ -128,3 +128,17 @@ def test_it_changes_no_prediction_of_a_fresh_adapter_and_keeps_probabilities():
     assert torch.equal(adapter(images), holdfast.adapt(net, "tent")(images))
     assert adapter.last.uncorrected is None
     assert holdfast.compose("tent+ensemble").plugins[0].source_momentum == 0.99
+
+
+@pytest.mark.parametrize("spec", ["tent(select=all,lr=0.1)+ensemble(source_momentum=0)", "cmf"])
+def test_weights_that_are_laid_out_anew_are_still_pulled(spec):
+    """A model that fails in one memory format is tried in another."""
+    net = toy_net()
+    host = spec if "+" in spec else "cmf(select=all,lr=0.001,model_momentum=0,noise=0,augment=flip)"
+    adapter = holdfast.adapt(net, host)
+    first, *rest = stream(("some", "all", "some"))
+    adapter(first)
+    adapter.network._use(torch.contiguous_format)
+    run(adapter, rest)
+    start = {name: weight.detach() for name, weight in net.named_parameters()}
+    assert moved(dict(adapter.model.named_parameters()), start) < 1e-6

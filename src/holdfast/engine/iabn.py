@@ -58,7 +58,10 @@ class InstanceNorm(nn.Module):
             plain: Tensor = type(layer).forward(layer, x)
             return plain
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        own_var, own_mean = torch.var_mean(wide, list(range(2, x.ndim)))
+        pixels, shape = tuple(range(2, x.ndim)), (*x.shape[:2], *[1] * (x.ndim - 2))
+        # By hand: several times as fast on a CPU as torch.var_mean.
+        own_mean = wide.mean(pixels)
+        own_var = (wide - own_mean.view(shape)).square().sum(pixels) / (n - 1)
         mean, var = self._center(own_mean, own_var, n)
         apart = own_mean - mean, own_var - var
         error = ((var + layer.eps) / n).sqrt(), (var + layer.eps) * math.sqrt(2 / (n - 1))
@@ -69,7 +72,6 @@ class InstanceNorm(nn.Module):
         scale = (var.relu() + layer.eps).rsqrt()
         if layer.weight is not None:
             scale = scale * layer.weight
-        shape = (*own_mean.shape, *[1] * (x.ndim - 2))
         out = (wide - mean.view(shape)) * scale.view(shape)
         if layer.bias is not None:
             out = out + layer.bias.view(1, *shape[1:])

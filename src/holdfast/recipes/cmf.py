@@ -30,7 +30,8 @@ class MomentumFilter(Settle):
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], method: Cmf):
         super().__init__()
-        self.weights = [parameter.data for parameter in parameters.values()]
+        # Themselves, not their data, which another memory format puts elsewhere.
+        self.weights = list(parameters.values())
         self.sizes = [weight.numel() for weight in self.weights]
         self.alpha, self.gamma = method.hidden_momentum, method.model_momentum
         self.noise = method.noise * sum(self.sizes) / USUAL_SIZE
@@ -40,8 +41,9 @@ class MomentumFilter(Settle):
         self.variance = nn.Buffer(torch.zeros((), dtype=torch.float64))
 
     def _now(self) -> Tensor:
-        return torch.cat([weight.reshape(-1) for weight in self.weights])
+        return torch.cat([weight.detach().reshape(-1) for weight in self.weights])
 
+    @torch.no_grad()
     def forward(self) -> None:
         self.hidden.lerp_(self.source, 1 - self.alpha)
         self.variance.mul_(self.alpha**2).add_(self.noise)
@@ -53,7 +55,7 @@ class MomentumFilter(Settle):
             self.hidden.lerp_(self._now(), 1 - beta)
         parts = torch.split(self.hidden, self.sizes)
         hidden = [part.view(w.shape) for part, w in zip(parts, self.weights, strict=True)]
-        torch._foreach_lerp_(self.weights, hidden, 1 - self.gamma)
+        torch._foreach_lerp_([*self.weights], hidden, 1 - self.gamma)
 
 
 @register("cmf")

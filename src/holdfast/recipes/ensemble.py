@@ -18,12 +18,14 @@ class SourcePull(Settle):
 
     def __init__(self, parameters: Iterable[nn.Parameter], momentum: float):
         super().__init__()
-        self.weights = [parameter.data for parameter in parameters]
-        self.source = [weight.clone() for weight in self.weights]
+        # Themselves, not their data, which another memory format puts elsewhere.
+        self.weights = list(parameters)
+        self.source = [weight.detach().clone() for weight in self.weights]
         self.momentum = momentum
 
+    @torch.no_grad()
     def forward(self) -> None:
-        torch._foreach_lerp_(self.weights, self.source, 1 - self.momentum)
+        torch._foreach_lerp_([*self.weights], self.source, 1 - self.momentum)
 
 
 @register("ensemble")

@@ -181,7 +181,7 @@ class Petta(Learner):
         "A step on the whole memory after every batch, also of one image; RoTTA's weights by age "
         "are not used. Three networks, each with statistics of its own that move, the source "
         "model's too. γ averages the divergence over classes and features inside the exponent, as "
-        "released, so that it stays small; the paper's form differs. Classes that the model "
+        "released; the paper's form differs. Classes that the model "
         "predicts fewer than twice on source images are left out of it (as released, they turn all "
         "weights NaN). adapter.last.gamma tells γ. Presets: cifar100-c has the symmetric loss, "
         "imagenet-c and no preset ce. Plug-ins see the memory's augmented view; debias was not "
