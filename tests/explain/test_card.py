@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 from toy_methods import TOYS
@@ -145,11 +146,10 @@ def test_of_a_plugin_that_needs_a_host_the_table_has_what_it_adds():
     class Guest(TOYS["toy-centre"]):
         """Is no method by itself."""
 
+        needs_host: ClassVar[bool] = True
+
         def extra_forwards(self):
             return 2
-
-        def objection(self, host):
-            return "write tent+toy-guest" if host is None else None
 
     assert (Guest.kind(), TOYS["toy-centre"].kind()) == ("plug-in", "plug-in, or alone")
     (row,) = (x for x in as_text(methods_table()).splitlines() if x.startswith("toy-guest"))
@@ -163,8 +163,8 @@ def test_of_a_plugin_that_needs_a_host_the_table_has_what_it_adds():
         "Is no method by itself.",
     ]
     assert re.split(r"\s{2,}", row) == cells
-    assert "toy-guest" not in holdfast.doctor(toy_net()).methods
-    with pytest.raises(ValueError, match=r"write tent\+toy-guest"):
+    assert holdfast.doctor(toy_net()).methods["toy-guest"].fits
+    with pytest.raises(ValueError, match=r"write it behind a method, as in tent\+toy-guest"):
         card("toy-guest")
 
 
@@ -209,7 +209,7 @@ def test_one_name_is_one_card():
     for wrong, right in (("corelated", "correlated"), ("tnet", "tent"), ("labelshfit(", "label")):
         with pytest.raises(ValueError, match=f"no method or stream '{wrong[:4]}.*mean '{right}"):
             find_card(wrong)
-    with pytest.raises(ValueError, match=r"Methods: aetta, .*Streams: continual, correlated"):
+    with pytest.raises(ValueError, match=r"Methods: adacontrast, .*Streams: continual, correlated"):
         find_card("xyz")
     with pytest.raises(ValueError, match="Did you mean 'gamma'"):
         find_card("correlated(gama=1)")

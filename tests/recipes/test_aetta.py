@@ -220,7 +220,7 @@ def test_a_net_that_predicts_otherwise_than_it_learns_is_asked_once_more():
 
 @pytest.mark.parametrize("spec", ["aetta", "aetta+debias"])
 def test_alone_it_is_an_error_that_says_what_to_write(spec):
-    with pytest.raises(ValueError, match=r"aetta is there for what a host does.*tent\+aetta"):
+    with pytest.raises(ValueError, match=r"aetta has nothing to act on alone.*tent\+aetta"):
         holdfast.compose(spec)
 
 

@@ -219,7 +219,7 @@ def test_costs():
 
 @pytest.mark.parametrize("spec", ["asr", "asr+debias"])
 def test_alone_it_is_an_error_that_says_what_to_write(spec):
-    with pytest.raises(ValueError, match=r"asr is there for what a host does.*tent\+asr"):
+    with pytest.raises(ValueError, match=r"asr has nothing to act on alone.*tent\+asr"):
         holdfast.compose(spec)
 
 

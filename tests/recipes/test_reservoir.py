@@ -407,7 +407,7 @@ def test_one_batch_alone_does_not_tell_how_far_styles_are_apart():
 
 
 def test_errors_say_what_to_write():
-    with pytest.raises(ValueError, match=r"reservoir is there for what a host does.*tent\+res"):
+    with pytest.raises(ValueError, match=r"reservoir has nothing to act on alone.*tent\+res"):
         holdfast.compose("reservoir")
     for host, kept in (
         ("cotta", "a teacher"),

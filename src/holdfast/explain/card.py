@@ -216,7 +216,9 @@ def methods_table() -> Table:
             costs = (traits.forwards, traits.backwards)
             trains = traits.trains.replace(TRAINS["norm"], "norm layers")
         else:
-            trains, costs = "as its host", (f"+{method().resolved().extra_forwards()}", "+0")
+            trains, resolved = "as its host", method().resolved()
+            added = [resolved.extra_forwards() + each for each in resolved.forwards_beside()]
+            costs = f"+{_range((added[0], added[1]))}", "+0"
         needs = ", ".join(method().resolved().needs()) or "nothing"
         rows.append((name, method.kind(), trains, needs, *costs, describe(method)[0]))
     headings = ("method", "kind", "trains", "needs", "forwards", "backwards", "what it does")
