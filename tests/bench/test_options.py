@@ -164,6 +164,8 @@ def test_the_help_has_every_option_with_its_default(command):
 def test_a_window_of_0_is_none(materials):
     usual = Run.of("bn", stream="single")
     assert usual.effective_window == 64
+    # What looks at each image by itself has no use for one.
+    assert Run.of("memo", stream="single").effective_window is None
     none = Run.of("bn", stream="single", window=0)
     assert none.effective_window is None and none.fingerprint({}) != usual.fingerprint({})
     # Also to whoever reads the manifest: left out, it would be 64 again.

@@ -93,7 +93,7 @@ def test_composition_by_string_and_by_values_is_the_same():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("etaa", r"no method 'etaa'\. Did you mean '\w+'\? Methods: aetta, .*tent"),
+        ("etaa", r"no method 'etaa'\. Did you mean '\w+'\? Methods: .*bn, .*tent"),
         ("eata(learning_rate=1)", r"eata has no setting 'learning_rate'.*Its settings: lr, .*"),
         ("eata(redundncy=1)", r"Did you mean 'redundancy'"),
         ("eata(lr=fast)", r"lr takes a number at least 0, not 'fast'"),

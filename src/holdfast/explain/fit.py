@@ -69,7 +69,8 @@ def try_method(
         if images is not None and len(images) > 1:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what they say is in `last`
-                adapter(images[:TRY_ON])
+                # In episodes each image costs as much as a batch, and one tells as much.
+                adapter(images[: 1 if method.host.episode_steps() else TRY_ON])
             if adapter.last.refused is not None:
                 raise ValueError(adapter.last.refused)
     except (ValueError, RuntimeError) as error:  # torch's own are RuntimeErrors

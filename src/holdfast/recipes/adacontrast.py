@@ -153,7 +153,7 @@ class Diversity(Term):
 class Adacontrast(Learner):
     """Learns labels that near neighbours vote for, a contrast to other images, and diversity.
 
-    L = CE(strong view, ŷ) − ln softmax(q·(k, queue of other labels)/τ)_k + Σ m ln m; m: mean of p
+    L = CE(p, ŷ) + CE(softmax of q·(k, queue of other labels)/τ, k) + Σ m ln m, m: mean of p
     """
 
     paper: ClassVar[str] = (

@@ -87,7 +87,7 @@ def test_moves_are_pillows(operation, level, expected, seed):
     got = augmix.operate(images, which, torch.tensor([level, level], dtype=torch.float64))
     want = tensor(expected(pil(images[:1])))
     assert (got[0] - want[0]).abs().max() <= 1  # rounding
-    assert (got[0] != want[0]).float().mean() < 0.6
+    assert (got[0] != want[0]).float().mean() < 0.02
     assert torch.equal(got[1], images[1])
 
 

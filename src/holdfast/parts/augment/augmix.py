@@ -107,8 +107,9 @@ def affine(images: Tensor, matrix: Tensor) -> Tensor:
     a, b, c, d, e, f = matrix.T[..., None, None]
     x, y = a * x + b * y + c, d * x + e * y + f
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
-    rounded = (_sampled(images, x, y) + 0.5).floor()
-    return torch.where(inside[:, None], rounded, torch.zeros_like(rounded))
+    # Pillow cuts here, too.
+    whole = (_sampled(images, x, y) + 1e-3).floor()
+    return torch.where(inside[:, None], whole, torch.zeros_like(whole))
 
 
 def _sampled(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
