@@ -343,6 +343,10 @@ def test_reservoir_sampling_holds_a_random_part_of_all_styles():
     deviation = math.sqrt(0.2 * 0.8 / times)
     assert ((share - 0.2) / deviation).abs().max() < 4.5
     assert abs(float(share[:20].mean() - share[20:].mean())) < 3 * deviation / math.sqrt(10)
+    # The ninth is left out in one of nine cases.
+    route.seen.fill_(8)
+    left_out = sum(route._place(opened=1) is None for _ in range(360))
+    assert abs(left_out - 40) < 4 * math.sqrt(360 * 8 / 81)
     route.seen.fill_(80)
     route._remember(torch.zeros(size), None)
     assert int(route.seen) == 8

@@ -178,7 +178,7 @@ class PlainStep(Learn):
             found = {name: each.grad for name, each in self.parameters.items()}
         else:
             found = self._gradient_of(_ask(step, holding, Proposal()))
-        if step.before is None:  # the first look at the batch
+        if step.before is None:  # of a second look nothing is taken in
             proposal.commits += [pull.told(found) for pull in pulls]
         loss = _ask(step, pulls, proposal) if proposal.stepped else None
         if loss is None:

@@ -81,7 +81,7 @@ class Bank(Route):
         return {name: self.get_buffer(f"bank{i}") for i, name in enumerate(self.fresh)}
 
     def forward(self, images: Tensor, learnt: Learnt) -> Routed:
-        style = style_of(self.source.model, images, self.method.style_layers)
+        style = style_of(self.source, images, self.method.style_layers)
         opened = int(self.opened)
         moments = self.first[:opened], self.second[:opened], int(self.steps)
         now = Centroids(self.moved[:opened], *moments)
@@ -267,7 +267,8 @@ class Reservoir(Method):
 
     def styles(self, task: Task) -> tuple[Styles, Network]:
         """Of the source, and its model, to take others behind its convolutions."""
-        return task.styles(layers=self.style_layers, quantile=self.quantile), task.fresh()
+        known = task.styles(layers=self.style_layers, quantile=self.quantile)
+        return known, task.fresh().uncompiled()
 
     def prepare(self, task: Task, learn: Learn | None) -> None:
         if self.has_effect():

@@ -177,7 +177,7 @@ class Source(Known):
         key = styles_key(layers, quantile)
         if f"{key}limit" not in self.tensors:
             with torch.inference_mode(False), torch.no_grad():
-                source = fresh()
+                source = fresh().uncompiled()
 
                 def one_pass(number: int) -> Iterator[tuple[Tensor, object]]:
                     what = "Source styles", "styles"

@@ -31,13 +31,13 @@ class _Enough(Exception):  # noqa: N818 (a signal, not an error)
 
 
 @torch.no_grad()
-def style_of(model: nn.Module, images: Tensor, layers: int) -> Tensor:
+def style_of(network: Network, images: Tensor, layers: int) -> Tensor:
     """One vector for a batch: the logarithm of each channel's unbiased variance over images and
     places, in what the first convolutions give. What comes behind them does not run."""
-    convolutions = [layer for layer in model.modules() if isinstance(layer, _ConvNd)]
+    convolutions = [each for each in network.model.modules() if isinstance(each, _ConvNd)]
     if not convolutions:
         raise ValueError(
-            f"{type(model).__name__} has no convolution, behind which styles of batches could be "
+            f"{network.name} has no convolution, behind which styles of batches could be "
             "told apart: leave the plug-in out that needs them."
         )
     found: list[Tensor] = []
@@ -52,7 +52,7 @@ def style_of(model: nn.Module, images: Tensor, layers: int) -> Tensor:
         for layer in convolutions:
             hooks.enter_context(layer.register_forward_hook(see))
         with suppress(_Enough):
-            model(images)
+            network(images)
     return torch.cat(found)
 
 
@@ -104,7 +104,7 @@ def _gather(
             size = size or len(images)
             if len(images) != size:
                 continue
-            style = style_of(network.model, images, layers).double().cpu()
+            style = style_of(network, images, layers).double().cpu()
             if number == 1 and torch.equal(style, found[0]):
                 # A loader that does not shuffle: from here on the same would come again.
                 return torch.stack(found)[torch.arange(BATCHES) % len(found)]
