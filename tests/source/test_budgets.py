@@ -206,6 +206,18 @@ def test_two_means(shape):
         assert float(found) == pytest.approx(apart)
 
 
+def test_a_gap_is_found_where_points_vary_more_in_something_else():
+    z = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 0.2
+    z[:, 0] = torch.linspace(-3, 3, 40)
+    kind = torch.arange(40) % 2 == 0
+    z[kind, 1] += 3
+    second, ratio = two_means(z)
+    assert torch.equal(second, kind) or torch.equal(~second, kind)
+    expected, apart = plain_two_means(z)
+    assert torch.equal(second, expected) or torch.equal(~second, expected)
+    assert float(ratio) == pytest.approx(apart) and apart > 50
+
+
 @pytest.mark.filterwarnings("ignore:The source's labels")
 def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
     net, generator = toy_net(), torch.Generator().manual_seed(0)
