@@ -261,3 +261,15 @@ def test_presets():
         assert host.weight_entropy and host.weight_plpd
         assert (host.exclude, host.augment) == ("layer4", "patch")
         assert (host.size, host.row, host.column) == (0, -1, -1)
+
+
+def test_a_square_that_nothing_fills_is_an_error():
+    with pytest.raises(ValueError, match=r"write deyo\(augment=occlude,size=3\)"):
+        holdfast.compose("deyo(size=3)")
+    holdfast.compose("deyo(size=3,augment=occlude)")
+
+
+def test_sgd_keeps_its_nesterov_under_a_preset_with_adam():
+    for host in ("roid", "cmf", "deyo", "rpl", "santa"):
+        chosen = holdfast.compose(f"{host}(optimizer=sgd)", preset="cifar100-c").host
+        assert chosen.nesterov and not holdfast.compose(host, preset="cifar100-c").host.nesterov

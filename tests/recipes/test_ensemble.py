@@ -49,6 +49,7 @@ def moved(now, start):
         "cotta(augment_below=0,lr=0.1)+ensemble(source_momentum=0)",
         # Several steps in one batch, after each of which the teacher follows.
         "rotta(capacity=12,every=4,lr=0.1)+ensemble(source_momentum=0)",
+        "petta(capacity=12,lr=0.1)+ensemble(source_momentum=0)",
         "rmt(warmup_samples=0,lr=0.1)+ensemble(source_momentum=0)",
         "rmt(warmup_samples=0,lr=0.1)+debias+ensemble(source_momentum=0)",
     ],
@@ -142,3 +143,16 @@ def test_weights_that_are_laid_out_anew_are_still_pulled(spec):
     run(adapter, rest)
     start = {name: weight.detach() for name, weight in net.named_parameters()}
     assert moved(dict(adapter.model.named_parameters()), start) < 1e-6
+
+
+@pytest.mark.parametrize("host", ["note(every=4,lr=0.1)", "sotta(every=4,lr=0.1,threshold=0)"])
+def test_steps_from_a_memory_are_pulled(host):
+    net = toy_net()
+    source = toy_source(net)
+    pulled = holdfast.adapt(net, f"{host}+ensemble(source_momentum=0)", source=source)
+    for images in stream(("some", "all")):
+        pulled(images)
+        assert pulled.last.stepped
+    own = dict(net.named_parameters())
+    for name, weight in pulled.model.named_parameters():
+        assert torch.equal(weight, own[name])

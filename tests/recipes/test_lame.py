@@ -1,6 +1,4 @@
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 import torch
@@ -10,7 +8,7 @@ from running import KINDS, run
 from toys import settled_net, state_of, stream, toy_net, toy_source
 
 import holdfast
-from holdfast import Lame, Method, Tent, setting
+from holdfast import Lame
 
 AFFINITIES = ("rbf", "knn", "linear")
 
@@ -224,34 +222,24 @@ def test_what_answers_are_worth_is_kept_for_each_affinity(net):
     assert holdfast.adapt(net, "bn")._slots.answers == "ByBatch-Student"
 
 
-@dataclass(frozen=True)
-class Corrected(Tent):
-    """A host that corrects what leaves, as ROID does."""
-
-    name: ClassVar[str] = "corrected"
-    correct: str = setting("logits", "how the output is corrected")
-
-
-@dataclass(frozen=True)
-class Prior(Method):
-    """A plug-in that corrects what leaves."""
-
-    name: ClassVar[str] = "prior"
-    plugin: ClassVar[bool] = True
-    needs_steps: ClassVar[bool] = False
-
-
+@pytest.mark.parametrize("host", ["roid", "cmf"])
 @pytest.mark.parametrize("correct", ["logits", "probabilities"])
-def test_a_host_that_corrects_its_output_is_refused(correct):
-    with pytest.raises(ValueError, match=r"write corrected\(correct=false\)\+lame"):
-        holdfast.compose(Corrected(correct=correct), "lame")
-    holdfast.compose(Corrected(correct="none"), "lame")
+def test_a_host_that_corrects_its_output_is_refused(host, correct):
+    with pytest.raises(ValueError, match=rf"write {host}\(correct=false\)\+lame"):
+        holdfast.compose(f"{host}(correct={correct})+lame")
+    holdfast.compose(f"{host}(correct=false)+lame")
 
 
-def test_it_comes_before_a_correction():
-    holdfast.compose("tent", "lame", Prior())
-    with pytest.raises(ValueError, match=r"write lame first, as in tent\+lame\+prior"):
-        holdfast.compose("tent", Prior(), "lame")
+@pytest.mark.parametrize("spec", ["tent+lame+prior", "tent+prior+lame", "lame+prior"])
+def test_it_does_not_go_with_a_correction_of_logits(spec):
+    """Of log-probabilities, a product pushes frequent classes down."""
+    with pytest.raises(ValueError, match=r"one of the two, as in tent\+prior or tent\+lame"):
+        holdfast.compose(spec)
+
+
+def test_a_host_that_answers_image_by_image_has_no_batch_for_it():
+    with pytest.raises(ValueError, match=r"no batch to go by: write bn\+lame"):
+        holdfast.compose("memo+lame")
 
 
 def test_bad_settings():

@@ -94,6 +94,8 @@ class MemoryStep(Learn):
             commit()
         update.commits.clear()
         self.inner.apply()
+        for rule in self.settle:
+            rule()
 
     def apply(self) -> None:
         """Nothing is left to do: steps were taken as they came."""

@@ -161,9 +161,10 @@ class Method(Settled):
                 f"{self.example()}."
             )
         if host is not None and self.needs_host and host.episode_steps():
+            why = "nothing it learns stays" if self.needs_steps else "there is no batch"
             return (
-                f"{host.name} begins anew with every image, so that nothing it learns stays for "
-                f"{self.name} to act on: put it on another method, as in {self.example()}."
+                f"{host.name} answers each image by itself and begins anew with it, so that {why} "
+                f"for {self.name} to act on: put it on another method, as in {self.example()}."
             )
         if host is not None and self.name in (own := host.holds()):
             setting, _, _ = own[self.name].partition("=")

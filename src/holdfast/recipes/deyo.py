@@ -91,7 +91,7 @@ class Deyo(Learner):
         "on batches of which DeYO kept none."
     )
     memory: ClassVar[str] = "the activations of the reliable images' forward, without a graph"
-    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3, "nesterov": False}}
+    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
 
     nesterov: bool = setting(True)
     entropy_factor: float = setting(0.5, "τ = this · ln C; reliable: H < τ", at_least=0)
@@ -108,6 +108,16 @@ class Deyo(Learner):
     size: int = setting(0, "side of occlude's square in pixels; 0: half the image's", at_least=0)
     row: int = setting(-1, "its first row; -1: at a quarter of the height", at_least=-1)
     column: int = setting(-1, "its first column; -1: at a quarter of the width", at_least=-1)
+
+    def conflict(self) -> str | None:
+        unset = {"size": 0, "row": -1, "column": -1}
+        used = [name for name in unset if getattr(self, name) not in (None, unset[name])]
+        if not used or self.augment == "occlude":
+            return None
+        return (
+            f"deyo: {used[0]} is of the square that augment=occlude fills: write "
+            f"deyo(augment=occlude,{used[0]}={getattr(self, used[0])}), or leave it out."
+        )
 
     def selection(self) -> Select:
         return Select(self.select, ByBatch(), exclude=self.exclude)

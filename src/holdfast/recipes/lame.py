@@ -86,20 +86,25 @@ class Lame(Method):
     symmetric: bool = setting(False, "take (W + Wᵀ)/2")
 
     def objection(self, host: Method | None) -> str | None:
-        if getattr(host, "correct", "none") in ("none", False):
-            return super().objection(host)
-        assert host is not None  # it has a setting
-        return (
-            f"{host.name} corrects its logits by the classes of the batch, after which they are no "
-            f"probabilities that lame could refine: write {host.name}(correct=false)+lame."
-        )
+        if host is not None and "prior" in host.holds():
+            return (
+                f"{host.name} corrects its logits by the classes of the batch, which lame would "
+                f"take for evidence: write {host.name}(correct=false)+lame."
+            )
+        if host is not None and host.episode_steps():
+            return (
+                f"{host.name} answers each image by itself, so that lame has no batch to go by: "
+                "write bn+lame, or lame."
+            )
+        return super().objection(host)
 
     def objection_after(self, before: tuple[Method, ...]) -> str | None:
-        if all(plugin.name != "prior" for plugin in before):
+        changed = [plugin.name for plugin in before if not plugin.keeps_probabilities()]
+        if not changed:
             return None
         return (
-            "After prior, logits are no longer those of probabilities that lame could refine: "
-            "write lame first, as in tent+lame+prior."
+            f"After {changed[0]}, logits are no longer those of probabilities that lame could "
+            f"refine: write one of the two, as in tent+{changed[0]} or tent+lame."
         )
 
     def refine(self, task: Task) -> list[Refine]:

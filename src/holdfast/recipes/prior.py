@@ -62,6 +62,13 @@ class Corrected(nn.Module):
         return self.correct(logits_of(self.predictor(images)))
 
 
+NOT_WITH_LAME = (
+    "prior multiplies logits, and lame gives log-probabilities: none is above 0, so that frequent "
+    "classes would be pushed down instead of up. Write one of the two, as in tent+prior or "
+    "tent+lame."
+)
+
+
 @register("prior")
 @dataclass(frozen=True)
 class Prior(Method):
@@ -82,12 +89,23 @@ class Prior(Method):
         "adapter.last.uncorrected and adapter.answer(images). frozen(statistics='batch') corrects "
         "each batch that it is given; frozen() serves single images, which have no batch to go by, "
         "and does not correct. Not to be taken for bn's setting of that name, which counts pseudo "
-        "source images. Published with ROID only; lame goes before it, as in tent+lame+prior."
+        "source images. It goes by the sign of logits as the head gives them: on a model that "
+        "returns log-probabilities, none of which is above 0, it pushes frequent classes down; "
+        "write roid(correct=probabilities) there, or leave it out. So it does not go with lame, "
+        "which gives such. Published with ROID only."
     )
     plugin: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_host: ClassVar[bool] = True
     needs_steps: ClassVar[bool] = False
+
+    def objection_after(self, before: tuple[Method, ...]) -> str | None:
+        return NOT_WITH_LAME if any(plugin.name == "lame" for plugin in before) else None
+
+    def objection(self, host: Method | None) -> str | None:
+        return (
+            NOT_WITH_LAME if host is not None and host.name == "lame" else super().objection(host)
+        )
 
     def refine(self, task: Task) -> list[Refine]:
         return [LogitCorrection()]

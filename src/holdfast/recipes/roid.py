@@ -40,7 +40,7 @@ class Diverse(Learner):
     """What ROID and CMF share: their losses, and the correction of what leaves."""
 
     backwards: ClassVar[int] = 1
-    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3, "nesterov": False}}
+    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
 
     nesterov: bool = setting(True)
     weighting: bool = setting(True, "weigh images by certainty and diversity; false: all count 1")

@@ -42,7 +42,7 @@ class Rpl(Learner):
         "draws its own reliable images (H < entropy_factor · ln C): on these, its terms join a "
         "step that RPL takes on every image anyway."
     )
-    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3, "nesterov": False}}
+    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
 
     lr: float = setting(5e-4)
     nesterov: bool = setting(True)

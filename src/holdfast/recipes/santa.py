@@ -70,7 +70,7 @@ class Santa(Learner):
         "another copy of the network (the source), a prototype a class, and the activations of "
         "three forwards: images, their view, images through the source"
     )
-    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3, "nesterov": False}}
+    presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
 
     lr: float = setting(0.01)
     nesterov: bool = setting(True)
