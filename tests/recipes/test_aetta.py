@@ -10,7 +10,7 @@ from drifting import staged_home_net
 from follow import TOLERANCE, assert_none_some_all, follow
 from plain import batch_norm
 from plain_hosts import EATA, HOSTS, TENT, PlainHost
-from toys import CLASSES, GAIN, state_of, stream, toy_net, toy_source
+from toys import CLASSES, GAIN, assert_same_state, state_of, stream, toy_net, toy_source
 
 import holdfast
 from holdfast.engine.dropout import DropoutViews
@@ -216,6 +216,18 @@ def test_a_net_that_predicts_otherwise_than_it_learns_is_asked_once_more():
     adapter = holdfast.adapt(net, spec, source=toy_source(net))
     adapter(stream(("all",))[0])
     assert adapter.last.forwards == 2 + 4
+
+
+def test_of_a_batch_that_is_not_learnt_from_nothing_more_is_recorded():
+    """NOTE predicts a batch by a forward of its own, which records it."""
+    net, spec = toy_net(), "note(statistics=batch,iabn=false,every=64)"
+    alone = holdfast.adapt(net, spec)
+    beside = holdfast.adapt(net, f"{spec}+aetta({LAYERS},views=2,reset_below=0)")
+    for images in stream(("all", "some")):
+        assert torch.equal(alone(images), beside(images))
+    known = {n: t for n, t in state_of(alone).items() if n.startswith("statistics/")}
+    assert known
+    assert_same_state({n: t for n, t in state_of(beside).items() if n in known}, known)
 
 
 @pytest.mark.parametrize("spec", ["aetta", "aetta+debias"])

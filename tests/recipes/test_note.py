@@ -1,8 +1,11 @@
+import re
+
 import pytest
 import torch
 from follow import TOLERANCE, close
 from plain import NORM_AFFINE, PlainAdam, PlainSgd
 from plain_memory import PlainBalancedMemory, PlainFifo, StoredToy, smoothed_entropy
+from torch import nn
 from toys import CLASSES, assert_same_state, settled_net, state_of, stream, toy_net, toy_source
 
 import holdfast
@@ -267,10 +270,26 @@ def test_debias_learns_from_the_memory_too(host):
 
 
 def test_what_it_does_not_go_with():
-    for host in ("note", "sotta"):
-        with pytest.raises(ValueError, match=rf"{host} does not normalise by the statistics"):
+    for host, other in (("note", "note(statistics=batch,iabn=false)"), ("sotta", "eata")):
+        expected = rf"{host} does not normalise by the batch's.*write {re.escape(other)}\+steady"
+        with pytest.raises(ValueError, match=expected):
             holdfast.compose(f"{host}+steady")
+        holdfast.compose(f"{other}+steady")
     net = toy_net()
     net.norm1 = torch.nn.BatchNorm2d(8, track_running_stats=False)
     with pytest.raises(ValueError, match=r"running statistics.*track_running_stats"):
         holdfast.adapt(net, "note")
+
+
+@pytest.mark.parametrize("host", ["note", "sotta(threshold=0)"])
+def test_one_image_of_one_pixel_is_learnt_from_in_a_view_too(host):
+    """As a net with BatchNorm1d has it: one value a channel."""
+    torch.manual_seed(0)
+    parts = nn.Flatten(), nn.Linear(3 * 8 * 8, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5)
+    written = host.replace(")", ",") if "(" in host else f"{host}("
+    adapter = holdfast.adapt(
+        nn.Sequential(*parts).eval(), f"{written}every=1,capacity=1)+consistency(augment=flip)"
+    )
+    for _ in range(3):
+        adapter(torch.rand(2, 3, 8, 8))
+        assert adapter.last.stepped and "consistency" in adapter.last.losses

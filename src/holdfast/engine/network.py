@@ -169,7 +169,7 @@ class Network:
         if images == 1 and self.by_batch:
             return self.statistics.alone()
         if aside:
-            return self.statistics.aside()
+            return self.statistics.aside(images)
         return self.statistics.recording(images) if record else self.statistics.predicting()
 
     def feature(self, calls: list[Call], logits: Tensor) -> Tensor:

@@ -43,9 +43,10 @@ class ResetByEstimate(Upkeep):
 
     def disagreement(self, step: Step) -> Disagreement:
         network = self.task.network
-        # Under batch statistics a batch is predicted as it is learnt from.
+        # Under batch statistics a batch is predicted as it is learnt from, if it is.
         alike = network.statistics is None or self.task.normalisation == ByBatch()
-        plain = step if alike else Step(network, step.images)
+        made = bool(step.computed_logits())
+        plain = step if alike and made else Step(network, step.images)
         labels = plain.logits.detach().argmax(1)
         return self.views(step.images, labels, self.task.draws, int(self.calls))
 

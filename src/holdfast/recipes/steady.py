@@ -12,6 +12,7 @@ from holdfast.parts import ByBatch, BySteady, Normalisation, Select, Task
 # How hosts that may go by the batch are made to.
 BY_BATCH = {
     "bn": "bn",
+    "note": "note(statistics=batch,iabn=false)",
     "shift": "shift(statistics=batch)",
     "t3a": "t3a(statistics=batch)",
     "ttac": "ttac(predict=before)",
