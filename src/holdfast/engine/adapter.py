@@ -180,6 +180,7 @@ class Adapter(NotExportable):
             backwards=proposal.backwards,
             uncorrected=None if uncorrected is logits else uncorrected,
             **self._slots.told(),
+            **({} if state.route is None else state.route.told()),
         )
 
     def _watch(self, images: Tensor, answer: Answer) -> Watched:

@@ -36,6 +36,7 @@ class Last:
     Under petta, gamma: how far class means have diverged from the source's, 0 to 1.
     uncorrected: logits of the batch whose softmax are probabilities, where those of the logits that
     were returned are none (`prior`); None where they are.
+    notice: what a person should know of the stream, said once.
     """
 
     batch: int = 0
@@ -60,6 +61,7 @@ class Last:
     drift: Mapping[str, float] = field(default_factory=dict)
     split: tuple[int, ...] = ()
     gamma: float | None = None
+    notice: str | None = None
     uncorrected: Tensor | None = field(default=None, compare=False, repr=False)
 
     def news(self, method: str, *, quiet: bool = False) -> list[str]:
@@ -70,6 +72,8 @@ class Last:
             found.append(f"{what}{self.refused}")
         if self.inactivity is not None:
             found.append(self.inactivity)
+        if self.notice is not None:
+            found.append(self.notice)
         if quiet:
             return found
         acts = (
