@@ -94,7 +94,11 @@ def assert_same_memory(adapter, plain):
 
 
 def spec(evict="oldest", **settings):
-    written = (f"{name}={value}" for name, value in {**settings, "evict": evict}.items())
+    settings = {**settings, "evict": evict}
+    for name, (other, value) in holdfast.Note.unused.items():
+        if settings.get(other) == value:
+            settings.pop(name, None)
+    written = (f"{name}={value}" for name, value in settings.items())
     return f"note({','.join(written)})"
 
 
@@ -293,3 +297,33 @@ def test_one_image_of_one_pixel_is_learnt_from_in_a_view_too(host):
     for _ in range(3):
         adapter(torch.rand(2, 3, 8, 8))
         assert adapter.last.stepped and "consistency" in adapter.last.losses
+
+
+@pytest.mark.parametrize(
+    ("spec", "instead"),
+    [
+        ("note(memory=fifo,evict=oldest)", "note(memory=fifo), or note(evict=oldest)"),
+        ("note(iabn=false,iabn_k=2)", "note(iabn=false), or note(iabn_k=2.0)"),
+        ("note(statistics=batch,bn_momentum=0.1)", "note(statistics=batch), or"),
+        ("sotta(rho=0,exclude=layer3)", "sotta(rho=0.0), or sotta(exclude=layer3)"),
+        ("petta(regularizer=none,lambda_reg=2)", "petta(regularizer=none), or"),
+        ("tent+reservoir(models=1,evict=idle)", "reservoir(models=1), or reservoir(evict=idle)"),
+        ("tent+aetta(dropout=0)", "dropout takes"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_an_error(spec, instead):
+    with pytest.raises(ValueError, match=re.escape(instead)):
+        holdfast.compose(spec)
+    # What is written out in full reads back.
+    for alone in ("note(memory=fifo)", "note(iabn=false,statistics=batch)", "sotta(rho=0)"):
+        written = str(holdfast.compose(alone))
+        assert str(holdfast.compose(written)) == written
+
+
+def test_a_float16_model_stays_finite():
+    """Where Adam's usual ε is 0, and many squared gradients are."""
+    adapter = holdfast.adapt(settled_net(torch.float32).half(), "note(every=16,capacity=16)")
+    for images in stream(("all", "some", "all", "some")):
+        assert adapter(images.half()).isfinite().all()
+        assert adapter.last.stepped and adapter.last.refused is None
+    assert all(weight.isfinite().all() for weight in adapter.model.parameters())

@@ -90,7 +90,8 @@ class Aetta(Method):
         "estimate outlives a reset, so that a second may follow at once. A batch without a step is "
         "estimated, but never leads to a reset. The estimate is of the network that learns, also "
         "where a teacher answers. dropout goes by the number of classes; the released code goes by "
-        "the data set's name."
+        "the data set's name. A reset also takes back averages and prototypes; with debias, which "
+        "was not published with it, prototypes then begin at the source's again."
     )
     plugin: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
@@ -101,7 +102,7 @@ class Aetta(Method):
     presets: ClassVar = {"cifar100-c": {"dropout": 0.3}, "imagenet-c": {"dropout": 0.2}}
 
     dropout: float = setting(
-        BY_CLASSES, "share of activations that is dropped", at_least=0, at_most=0.99
+        BY_CLASSES, "share of activations that is dropped", at_least=0.01, at_most=0.99
     )
     views: int = setting(10, "forwards with dropout a batch", at_least=1)
     reset_below: float = setting(
