@@ -1,6 +1,7 @@
 """AETTA's reset rule against a plain restatement, on several hosts."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -216,6 +217,46 @@ def test_a_net_that_predicts_otherwise_than_it_learns_is_asked_once_more():
     adapter = holdfast.adapt(net, spec, source=toy_source(net))
     adapter(stream(("all",))[0])
     assert adapter.last.forwards == 2 + 4
+
+
+def test_the_estimate_and_a_reset_are_told():
+    net = toy_net()
+    adapter = holdfast.adapt(net, f"tent+aetta({LAYERS},views=3,reset_below=100)")
+    (images,) = stream(("all",))
+    adapter(images)
+    error = float(adapter._slots.upkeep[-1].error)
+    assert adapter.last.reset and adapter.last.estimate == pytest.approx(100 * (1 - error))
+    quiet = holdfast.adapt(net, "tent")
+    quiet(images)
+    assert not quiet.last.reset and quiet.last.estimate is None
+    for spec in ("rdumb(redundancy=2,reset_every=2)", "tent+asr(start=1)"):
+        adapter = holdfast.adapt(net, spec, source=toy_source(net))
+        found = []
+        for batch in stream(("all", "some")):
+            adapter(batch)
+            found.append(adapter.last.reset)
+        assert found[1]
+
+
+def test_views_make_no_graphs(monkeypatch):
+    """What is compiled is compiled as often as without them."""
+
+    def counted(spec):
+        graphs = []
+
+        def backend(graph, inputs):
+            graphs.append(graph)
+            return graph.forward
+
+        torch._dynamo.reset()
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+            adapter = holdfast.adapt(toy_net(), spec, compile=True)
+        for images in stream(("all", "some", "all")):
+            adapter(images)
+        return len(graphs)
+
+    assert counted(f"tent+aetta({LAYERS},views=3,reset_below=0)") == counted("tent") > 0
 
 
 def test_of_a_batch_that_is_not_learnt_from_nothing_more_is_recorded():

@@ -189,6 +189,7 @@ def followed(spec, plain_host, dtype, batches=None, **settings):
             close(weights[name], plain.host.toy.w[name], dtype, f"{name} after batch {index}")
         route = adapter._state.route
         assert int(route.opened) == len(plain.bank)
+        assert (adapter.last.model, adapter.last.models) == (plain.events[-1], len(plain.bank))
         delta = torch.stack(plain.delta)
         close(route.moved[: len(delta)], delta, dtype, f"centroids after batch {index}")
         assert int(route.held) == len(plain.rows)

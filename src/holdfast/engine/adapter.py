@@ -172,6 +172,7 @@ class Adapter(NotExportable):
             inactivity=self.inactivity() if idle else None,
             gradient_norm=batch.gradient_norm,
             refused=problem,
+            reset=batch.reset,
             collapsed=watched.collapsed,
             alarm=watched.alarm,
             rolled_back=watched.went_back,

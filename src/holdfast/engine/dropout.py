@@ -78,7 +78,7 @@ class DropoutViews:
     def __call__(self, images: Tensor, labels: Tensor, draws: Draws, call: int) -> Disagreement:
         """How far they disagree with the labels. `call` masks were made before these."""
         self._call = call
-        with ExitStack() as hooks, draws.scope():
+        with ExitStack() as hooks, draws.scope(), self.network.as_written():
             for name in self.places:
                 layer = self.network.model.get_submodule(name)
                 hooks.enter_context(layer.register_forward_hook(self._drop))

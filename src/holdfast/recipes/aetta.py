@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -66,6 +67,9 @@ class ResetByEstimate(Upkeep):
             outcome.forget()
             self.recent.zero_()
             self.count.zero_()
+
+    def told(self) -> Mapping[str, Any]:
+        return {"estimate": 100 * (1 - float(self.error))} if self.seen else {}
 
     def _fell(self) -> bool:
         earlier, latest = self.recent.chunk(2)

@@ -114,7 +114,8 @@ class Bank(Route):
         def commit(learnt: Learnt) -> None:
             self._keep(chosen, learnt, now.stepped(gradient))
             self._remember(style, place)
-            self._told = self._notice(len(images))
+            met = {"model": chosen, "models": len(now.moved)}
+            self._told = {**met, **self._notice(len(images))}
 
         return Routed(learn, predict, commit)
 
