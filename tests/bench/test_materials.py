@@ -43,6 +43,18 @@ def test_the_fingerprint_of_images_that_are_kept_is_that_of_the_images(tmp_path,
     assert materials._hash_of(source) == materials_module.data_fingerprint(source)
 
 
+def test_styles_are_of_source_batches_as_large_as_the_streams(tmp_path, monkeypatch):
+    monkeypatch.setattr(materials_module, "DRAWN_IMAGES", 64)
+    materials = Materials(tmp_path)
+    sizes, hashes = [], set()
+    for method in ("tent+reservoir", "tent+debias"):
+        for batch in (16, 64):
+            run = Run.of(method, domains="fog", limit=8, batch=batch, health=False)
+            sizes.append(materials.source(run).batch_size)
+            hashes.add(materials.source_hash(run))
+    assert sizes == [16, 64, 64, 64] and len(hashes) == 2
+
+
 @pytest.fixture
 def photos(tmp_path):
     """A folder of two classes, of images that differ in size."""

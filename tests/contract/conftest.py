@@ -6,7 +6,7 @@ import holdfast
 
 @pytest.fixture(scope="module")
 def source(net):
-    return toy_source(net)
+    return toy_source(net, 16)
 
 
 @pytest.fixture

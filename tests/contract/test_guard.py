@@ -64,6 +64,7 @@ def fall_back(adapter):
 
 
 @law_of([spec for spec in COMPOSITIONS if not warms_up(spec)])
+@pytest.mark.filterwarnings("ignore:.*the stream has batches of")
 def test_where_nothing_rings_nothing_is_changed(net, source, adapt, spec):
     """Nor by being watched at all."""
     batches = images_of("clean", 3, count=16) + images_of("noise", 2, count=16)

@@ -96,7 +96,7 @@ def test_the_callers_model_is_untouched(spec, mode):
     hooks = {
         name: (len(m._forward_hooks), len(m._forward_pre_hooks)) for name, m in net.named_modules()
     }
-    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    adapter = holdfast.adapt(net, spec, source=toy_source(net, 16))
     run(adapter, stream(KINDS))
     adapter.frozen()
     for name, value in net.state_dict().items():
@@ -113,7 +113,7 @@ def test_the_callers_model_is_untouched(spec, mode):
 def test_works_without_gradients_switched_on(adapt, net, spec, mode, tmp_path):
     expected = run(adapt(spec), stream(KINDS))
     with mode():
-        adapter = holdfast.adapt(net, spec, source=toy_source(net))
+        adapter = holdfast.adapt(net, spec, source=toy_source(net, 16))
         # Made in this mode, and already in the network's memory format: nothing need copy them.
         images = [each.contiguous(memory_format=torch.channels_last) for each in stream(KINDS)]
         got = run(adapter, images)
@@ -153,6 +153,7 @@ def test_a_batch_of_one(adapt, spec):
 
 
 @law_of([s for s in COMPOSITIONS if not (keeps_samples(s) or counts_batches(s) or in_episodes(s))])
+@pytest.mark.filterwarnings("ignore:.*the stream has batches of")
 def test_a_window_of_single_images_is_a_batch_of_the_last(adapt, spec):
     """Image t is predicted and learnt from within images t−3 … t; the first has only itself."""
     single, batched = adapt(spec, window=4), adapt(spec)
@@ -171,7 +172,7 @@ def test_a_window_of_single_images_is_a_batch_of_the_last(adapt, spec):
 def test_a_net_without_norm_layers(spec):
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 9), nn.ReLU(), nn.Linear(9, CLASSES))
     method = holdfast.compose(spec).host.selection()
-    source = toy_source(net)
+    source = toy_source(net, 16)
     if method.what == "norm" or method.renews:
         with pytest.raises(ValueError, match=r"norm.*Sequential has no.*(select=all|frozen)"):
             holdfast.adapt(net, spec, source=source)
@@ -198,9 +199,9 @@ def test_a_net_without_batch_norm_takes_single_images(spec, norm):
     )
     if needs_batch_norm(spec):
         with pytest.raises(ValueError, match=r"ToyNet has no batch norm layer: leave"):
-            holdfast.adapt(net, spec, source=toy_source(net))
+            holdfast.adapt(net, spec, source=toy_source(net, 16))
         return
-    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    adapter = holdfast.adapt(net, spec, source=toy_source(net, 16))
     assert adapter(stream(("all",))[0][:1]).shape == (1, CLASSES)
 
 
@@ -208,9 +209,9 @@ def test_a_net_without_batch_norm_takes_single_images(spec, norm):
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_dropout_is_not_switched_on(spec, mode):
     net, bare = toy_net(), toy_net()
-    adapter = holdfast.adapt(net.train(mode == "train"), spec, source=toy_source(net))
+    adapter = holdfast.adapt(net.train(mode == "train"), spec, source=toy_source(net, 16))
     bare.dropout = nn.Identity()
-    without = holdfast.adapt(bare, spec, source=toy_source(bare))
+    without = holdfast.adapt(bare, spec, source=toy_source(bare, 16))
     assert_equal(run(adapter, stream(KINDS)), run(without, stream(KINDS)))
 
 

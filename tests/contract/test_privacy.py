@@ -39,6 +39,7 @@ def test_a_state_file_holds_images_only_where_the_card_says_so(adapt, spec, tmp_
 
 @LAW
 @pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.filterwarnings("ignore:.*the stream has batches of")
 def test_saved_without_images_it_loads_and_begins_them_anew(
     adapt, net, source, spec, window, tmp_path
 ):

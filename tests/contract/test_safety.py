@@ -112,7 +112,7 @@ class BadGradient(torch.autograd.Function):
 def test_a_gradient_that_turns_infinite_is_never_applied(spec):
     net = toy_net()
     net.norm2.register_forward_hook(lambda layer, inputs, output: BadGradient.apply(output))
-    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    adapter = holdfast.adapt(net, spec, source=toy_source(net, 16))
     batches = stream(("all", "some"))
     run(adapter, batches)
     before = state_of(adapter)

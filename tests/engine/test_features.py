@@ -16,6 +16,7 @@ from toys import (
 )
 
 import holdfast
+from holdfast.parts import ViewStep
 
 
 def seen_by_head(adapter, images):
@@ -47,6 +48,8 @@ def test_features_change_nothing(spec):
 def test_features_are_those_of_the_next_step(spec):
     net = toy_net()
     adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    if isinstance(adapter._slots.learn, ViewStep):
+        pytest.skip("the head sees a view of these images, not them")
     for images in stream(("some", "all", "some")):
         features = adapter.features(images)
         assert torch.equal(features, seen_by_head(adapter, images))

@@ -14,7 +14,7 @@ SMALL = {
     "note": "note(capacity=12,every=20)",
     "petta": "petta(capacity=12)",
     "reservoir": "reservoir(models=3,buffer=6,quantile=0.5)",
-    "rmt": "rmt(warmup_samples=28,lr=0.001)",
+    "rmt": "rmt(warmup_samples=32,lr=0.001)",
     "rotta": "rotta(capacity=12,every=20)",
     "sotta": "sotta(capacity=12,every=20,threshold=0.5)",
     "t3a": "t3a(keep=3)",

@@ -161,9 +161,10 @@ def images_of(batches):
     return [images for images, _ in batches]
 
 
-def toy_source(net: nn.Module) -> holdfast.Source:
+def toy_source(net: nn.Module, size=14) -> holdfast.Source:
+    """size: of a batch; the stream's are of 16."""
     dtype = next(net.parameters()).dtype
-    return holdfast.Source.from_loader(net, source_batches(dtype))
+    return holdfast.Source.from_loader(net, source_batches(dtype, size=size))
 
 
 def state_of(adapter: holdfast.Adapter) -> dict[str, Tensor]:

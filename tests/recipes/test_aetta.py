@@ -1,6 +1,7 @@
 """AETTA's reset rule against a plain restatement, on several hosts."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from drifting import staged_home_net
 from follow import TOLERANCE, assert_none_some_all, follow
 from plain import batch_norm
 from plain_hosts import EATA, HOSTS, TENT, PlainHost
-from toys import CLASSES, GAIN, state_of, stream, toy_net, toy_source
+from toys import CLASSES, GAIN, assert_same_state, state_of, stream, toy_net, toy_source
 
 import holdfast
 from holdfast.engine.dropout import DropoutViews
@@ -218,6 +219,58 @@ def test_a_net_that_predicts_otherwise_than_it_learns_is_asked_once_more():
     assert adapter.last.forwards == 2 + 4
 
 
+def test_the_estimate_and_a_reset_are_told():
+    net = toy_net()
+    adapter = holdfast.adapt(net, f"tent+aetta({LAYERS},views=3,reset_below=100)")
+    (images,) = stream(("all",))
+    adapter(images)
+    error = float(adapter._slots.upkeep[-1].error)
+    assert adapter.last.reset and adapter.last.estimate == pytest.approx(100 * (1 - error))
+    quiet = holdfast.adapt(net, "tent")
+    quiet(images)
+    assert not quiet.last.reset and quiet.last.estimate is None
+    for spec in ("rdumb(redundancy=2,reset_every=2)", "tent+asr(start=1)"):
+        adapter = holdfast.adapt(net, spec, source=toy_source(net))
+        found = []
+        for batch in stream(("all", "some")):
+            adapter(batch)
+            found.append(adapter.last.reset)
+        assert found[1]
+
+
+def test_views_make_no_graphs(monkeypatch):
+    """What is compiled is compiled as often as without them."""
+
+    def counted(spec):
+        graphs = []
+
+        def backend(graph, inputs):
+            graphs.append(graph)
+            return graph.forward
+
+        torch._dynamo.reset()
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+            adapter = holdfast.adapt(toy_net(), spec, compile=True)
+        for images in stream(("all", "some", "all")):
+            adapter(images)
+        return len(graphs)
+
+    assert counted(f"tent+aetta({LAYERS},views=3,reset_below=0)") == counted("tent") > 0
+
+
+def test_of_a_batch_that_is_not_learnt_from_nothing_more_is_recorded():
+    """NOTE predicts a batch by a forward of its own, which records it."""
+    net, spec = toy_net(), "note(statistics=batch,iabn=false,every=64)"
+    alone = holdfast.adapt(net, spec)
+    beside = holdfast.adapt(net, f"{spec}+aetta({LAYERS},views=2,reset_below=0)")
+    for images in stream(("all", "some")):
+        assert torch.equal(alone(images), beside(images))
+    known = {n: t for n, t in state_of(alone).items() if n.startswith("statistics/")}
+    assert known
+    assert_same_state({n: t for n, t in state_of(beside).items() if n in known}, known)
+
+
 @pytest.mark.parametrize("spec", ["aetta", "aetta+debias"])
 def test_alone_it_is_an_error_that_says_what_to_write(spec):
     with pytest.raises(ValueError, match=r"aetta has nothing to act on alone.*tent\+aetta"):
@@ -228,5 +281,5 @@ def test_alone_it_is_an_error_that_says_what_to_write(spec):
 def test_on_a_host_of_which_nothing_stays_it_is_an_error():
     with pytest.raises(ValueError, match=r"bn never takes a step, so aetta.*: put it on.*tent\+a"):
         holdfast.compose("bn+aetta")
-    with pytest.raises(ValueError, match=r"toy-memo begins anew with every image.*tent\+aetta"):
+    with pytest.raises(ValueError, match=r"toy-memo answers each image by itself.*tent\+aetta"):
         holdfast.compose("toy-memo+aetta")

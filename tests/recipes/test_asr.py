@@ -226,3 +226,30 @@ def test_alone_it_is_an_error_that_says_what_to_write(spec):
 def test_on_a_host_with_a_memory_it_is_an_error():
     with pytest.raises(ValueError, match=r"rotta learns from a memory.*eata\+asr"):
         holdfast.compose("rotta+asr")
+
+
+def test_where_predictions_go_by_running_statistics_the_anchor_learns_alike():
+    """Weights that stay where they are leave every label as it was."""
+    net = toy_net()
+    spec = "ttac(lr=0)+asr(start=0.001)"
+    adapter = holdfast.adapt(net, spec, source=toy_source(net))
+    rule = adapter._slots.upkeep[0]
+    rule.pull.fill_(1)
+    for images in stream(("all", "some", "all")):
+        adapter(images)
+        assert float(rule.pull) == 0
+
+
+def test_on_a_host_that_learns_from_a_view_it_goes_by_that_view():
+    """The batch itself is never learnt from, so that nothing more is recorded of it."""
+    net, spec = toy_net(), "adacontrast(lr=0,queue=64,augment=flip,weak=none)"
+    source = toy_source(net)
+    alone = holdfast.adapt(net, spec, source=source)
+    adapter = holdfast.adapt(net, f"{spec}+asr(start=0.2,drift=0.1)", source=source)
+    toy, level = PlainToy(net), math.log(0.2 * CLASSES)
+    for images in stream(("all", "all")):
+        assert torch.equal(adapter(images), alone(images))
+        p = torch.softmax(toy(images.flip(3))[1].detach().double().mean(0), 0)
+        level = 0.9 * level + 0.1 * float(-(p * p.log()).sum())
+        rule = adapter._slots.upkeep[-1]
+        assert float(rule.pull) == 0 and float(rule.level) == pytest.approx(level, abs=1e-5)

@@ -171,7 +171,7 @@ def test_each_image_by_itself_is_a_batch_of_one():
     with statistics.predicting():
         together, apart = layer(x), torch.cat([layer(image[None]) for image in x])
     torch.testing.assert_close(together, apart)
-    with statistics.aside():  # as when learning: all of them are one batch
+    with statistics.aside(len(x)):  # as when learning: all of them are one batch
         assert not torch.allclose(layer(x), together, atol=1e-3)
         torch.testing.assert_close(layer(x[:1]), together[:1])
 

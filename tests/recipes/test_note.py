@@ -1,8 +1,11 @@
+import re
+
 import pytest
 import torch
 from follow import TOLERANCE, close
 from plain import NORM_AFFINE, PlainAdam, PlainSgd
 from plain_memory import PlainBalancedMemory, PlainFifo, StoredToy, smoothed_entropy
+from torch import nn
 from toys import CLASSES, assert_same_state, settled_net, state_of, stream, toy_net, toy_source
 
 import holdfast
@@ -91,7 +94,11 @@ def assert_same_memory(adapter, plain):
 
 
 def spec(evict="oldest", **settings):
-    written = (f"{name}={value}" for name, value in {**settings, "evict": evict}.items())
+    settings = {**settings, "evict": evict}
+    for name, (other, value) in holdfast.Note.unused.items():
+        if settings.get(other) == value:
+            settings.pop(name, None)
+    written = (f"{name}={value}" for name, value in settings.items())
     return f"note({','.join(written)})"
 
 
@@ -267,10 +274,56 @@ def test_debias_learns_from_the_memory_too(host):
 
 
 def test_what_it_does_not_go_with():
-    for host in ("note", "sotta"):
-        with pytest.raises(ValueError, match=rf"{host} does not normalise by the statistics"):
+    for host, other in (("note", "note(statistics=batch,iabn=false)"), ("sotta", "eata")):
+        expected = rf"{host} does not normalise by the batch's.*write {re.escape(other)}\+steady"
+        with pytest.raises(ValueError, match=expected):
             holdfast.compose(f"{host}+steady")
+        holdfast.compose(f"{other}+steady")
     net = toy_net()
     net.norm1 = torch.nn.BatchNorm2d(8, track_running_stats=False)
     with pytest.raises(ValueError, match=r"running statistics.*track_running_stats"):
         holdfast.adapt(net, "note")
+
+
+@pytest.mark.parametrize("host", ["note", "sotta(threshold=0)"])
+def test_one_image_of_one_pixel_is_learnt_from_in_a_view_too(host):
+    """As a net with BatchNorm1d has it: one value a channel."""
+    torch.manual_seed(0)
+    parts = nn.Flatten(), nn.Linear(3 * 8 * 8, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 5)
+    written = host.replace(")", ",") if "(" in host else f"{host}("
+    adapter = holdfast.adapt(
+        nn.Sequential(*parts).eval(), f"{written}every=1,capacity=1)+consistency(augment=flip)"
+    )
+    for _ in range(3):
+        adapter(torch.rand(2, 3, 8, 8))
+        assert adapter.last.stepped and "consistency" in adapter.last.losses
+
+
+@pytest.mark.parametrize(
+    ("spec", "instead"),
+    [
+        ("note(memory=fifo,evict=oldest)", "note(memory=fifo), or note(evict=oldest)"),
+        ("note(iabn=false,iabn_k=2)", "note(iabn=false), or note(iabn_k=2.0)"),
+        ("note(statistics=batch,bn_momentum=0.1)", "note(statistics=batch), or"),
+        ("sotta(rho=0,exclude=layer3)", "sotta(rho=0.0), or sotta(exclude=layer3)"),
+        ("petta(regularizer=none,lambda_reg=2)", "petta(regularizer=none), or"),
+        ("tent+reservoir(models=1,evict=idle)", "reservoir(models=1), or reservoir(evict=idle)"),
+        ("tent+aetta(dropout=0)", "dropout takes"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_an_error(spec, instead):
+    with pytest.raises(ValueError, match=re.escape(instead)):
+        holdfast.compose(spec)
+    # What is written out in full reads back.
+    for alone in ("note(memory=fifo)", "note(iabn=false,statistics=batch)", "sotta(rho=0)"):
+        written = str(holdfast.compose(alone))
+        assert str(holdfast.compose(written)) == written
+
+
+def test_a_float16_model_stays_finite():
+    """Where Adam's usual ε is 0, and many squared gradients are."""
+    adapter = holdfast.adapt(settled_net(torch.float32).half(), "note(every=16,capacity=16)")
+    for images in stream(("all", "some", "all", "some")):
+        assert adapter(images.half()).isfinite().all()
+        assert adapter.last.stepped and adapter.last.refused is None
+    assert all(weight.isfinite().all() for weight in adapter.model.parameters())

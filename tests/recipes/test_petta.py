@@ -278,5 +278,5 @@ def test_what_it_needs_and_what_it_does_not_go_with():
     with pytest.raises(ValueError, match=r"petta needs gaussians.*from_loader"):
         holdfast.adapt(toy_net(), "petta")
     holdfast.adapt(toy_net(), "petta(adaptive=false)")
-    with pytest.raises(ValueError, match=r"petta does not normalise by the statistics"):
+    with pytest.raises(ValueError, match=r"petta does not normalise by the batch's statistics"):
         holdfast.compose("petta+steady")

@@ -14,6 +14,9 @@ from toys import KINDS, assert_same_state, source_batches, state_of, stream, toy
 
 import holdfast
 
+# Images in a batch, of the source and of the stream.
+SIZE = 14
+
 # Bright, dark and tinted batches, some coming again, and a small one last.
 TINTS = ("plain", "dark", "red", "plain", "blue", "dark", "plain", "red", "faint", "blue")
 
@@ -28,7 +31,7 @@ def tinted(dtype, tints=TINTS, last=5):
         "faint": (0.3, 0.3, 0.3),
     }
     kinds = (KINDS * 3)[: len(tints)]
-    batches = stream(kinds, dtype, last=last)
+    batches = stream(kinds, dtype, SIZE, last=last)
     return [
         images * torch.tensor(colours[tint], dtype=dtype)[:, None, None]
         for images, tint in zip(batches, tints, strict=True)
@@ -81,7 +84,7 @@ class PlainReservoir:
         assert apart[0] <= self.limit <= apart[-1]
         self.delta = [torch.zeros_like(self.mean)]
         self.bank = [host.learnt()]
-        self.used, self.time, self.nominal = [0], 0, 0
+        self.used, self.time = [0], 0
         self.rows, self.events = [], []
         self.fresh_adam()
 
@@ -140,9 +143,8 @@ class PlainReservoir:
     def __call__(self, images):
         s = style(self.net, images)
         may = len(self.bank) < self.models or self.evict == "idle"
-        if len(images) >= self.nominal and may and min(self.distances(s)) > self.limit:
+        if len(images) == SIZE and may and min(self.distances(s)) > self.limit:
             self.open(images, s)
-        self.nominal = max(self.nominal, len(images))
         w = self.adam([*self.rows, s])
         k = int(w.argmax())
         self.events.append(k)
@@ -187,6 +189,7 @@ def followed(spec, plain_host, dtype, batches=None, **settings):
             close(weights[name], plain.host.toy.w[name], dtype, f"{name} after batch {index}")
         route = adapter._state.route
         assert int(route.opened) == len(plain.bank)
+        assert (adapter.last.model, adapter.last.models) == (plain.events[-1], len(plain.bank))
         delta = torch.stack(plain.delta)
         close(route.moved[: len(delta)], delta, dtype, f"centroids after batch {index}")
         assert int(route.held) == len(plain.rows)
@@ -290,13 +293,36 @@ def made(spec="tent(lr=0.002)+reservoir(models=3,buffer=6,quantile=0.5)", **opti
     return holdfast.adapt(net, spec, source=toy_source(net), **options)
 
 
-def test_a_small_batch_never_opens_a_model():
+def test_a_batch_of_another_size_than_the_sources_never_opens_a_model():
     adapter = made()
-    plain, dark = tinted(torch.float32, ("plain", "dark"), last=5)
-    adapter(plain), adapter(dark)
-    assert len(dark) == 5 and int(adapter._state.route.opened) == 1
-    adapter(tinted(torch.float32, ("plain", "dark"), last=None)[1])
+    plain, dark = tinted(torch.float32, ("plain", "dark"), last=None)
+    adapter(plain), adapter(dark[:5])
+    assert int(adapter._state.route.opened) == 1
+    adapter(torch.cat([dark, dark]))
+    assert int(adapter._state.route.opened) == 1
+    adapter(dark)
     assert int(adapter._state.route.opened) == 2
+
+
+def test_a_stream_of_another_batch_size_than_the_sources_is_told_once():
+    net = toy_net()
+    spec = "tent(lr=0.002)+reservoir(models=3,buffer=6,quantile=0.5)"
+    adapter = holdfast.adapt(net, spec, source=toy_source(net, 16))
+    plain, dark, red = tinted(torch.float32, ("plain", "dark", "red"), last=None)
+    adapter(plain)
+    expected = "batches of 14 images.*loader has batches of 16: only a batch of 16 opens a model"
+    with pytest.warns(UserWarning, match=expected):
+        adapter(dark)
+    adapter(red), adapter(dark)
+    assert adapter.last.notice is None and int(adapter._state.route.opened) == 1
+
+
+def test_where_the_host_predicts_after_its_update_a_mean_has_no_use():
+    expected = r"ttac predicts after.*ttac\(predict=before\)\+reservoir, or.*\(ensemble=false\)"
+    with pytest.raises(ValueError, match=expected):
+        holdfast.compose("ttac+reservoir")
+    for spec in ("ttac(predict=before)+reservoir", "ttac+reservoir(ensemble=false)"):
+        holdfast.compose(spec)
 
 
 def test_nothing_holds_a_graph_and_nothing_grows():

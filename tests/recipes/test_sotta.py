@@ -123,7 +123,6 @@ def test_sotta(every, capacity, dtype):
         {"rho": 0},
         {"rho": 0.5},
         {"exclude": "norm2"},
-        {"exclude": "norm2", "rho": 0},
         {"weight_decay": 0.1},
         {"optimizer": "adam", "lr": 0.002},
         {"optimizer": "adam", "lr": 0.002, "weight_decay": 5e-4, "rho": 0},

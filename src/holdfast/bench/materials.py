@@ -214,7 +214,7 @@ class Materials:
         if path is not None:
             return self._file_hash(path)
         images, fisher = self._hash_of(self._source_set(run)), self._fisher_hash(run) or ""
-        return _digest(f"{images} {fisher} {SOURCE_IMAGES} {SOURCE_BATCH}")
+        return _digest(f"{images} {fisher} {SOURCE_IMAGES} {_source_batch(run)}")
 
     def health_hash(self, run: Run) -> str | None:
         """Of what estimates of accuracy go by; None where there are to be none, or nothing is known
@@ -265,7 +265,7 @@ class Materials:
 
         def opened() -> Source:
             limit = SOURCE_IMAGES if needed else HEALTH_SOURCE
-            loader = shuffled(images, limit)
+            loader = shuffled(images, limit, _source_batch(run))
             under_drift = drifted(shuffled(images), images=DRIFTED_IMAGES) if health else None
             if path.exists():
                 return loaded(path, loader, under_drift)
@@ -312,6 +312,8 @@ class Materials:
         made_of = [self.model_hash(run), images, run.model.head, self._fisher_hash(run)]
         if self.source_hash(run) is None:
             made_of.append("health alone")
+        if _source_batch(run) != SOURCE_BATCH:
+            made_of.append(f"batches of {_source_batch(run)}")
         return self._sources(run) / f"{_digest(made_of)[:16]}.safetensors"
 
     def _fisher_loader(self, run: Run) -> DataLoader[tuple[Tensor, int]] | None:
@@ -332,10 +334,17 @@ def check_device(name: str) -> None:
         ) from None
 
 
-def shuffled(images: Images, limit: int | None = None) -> DataLoader[tuple[Tensor, int]]:
+def shuffled(
+    images: Images, limit: int | None = None, batch: int = SOURCE_BATCH
+) -> DataLoader[tuple[Tensor, int]]:
     """Batches in one fixed order that does not follow the classes, over some of the images."""
     order = np.random.default_rng(0).permutation(len(images))[:limit]
-    return DataLoader(Subset(images, order.tolist()), batch_size=SOURCE_BATCH)
+    return DataLoader(Subset(images, order.tolist()), batch_size=batch)
+
+
+def _source_batch(run: Run) -> int:
+    """Styles of batches are told apart from those of source batches as large as the stream's."""
+    return run.resolved_stream.batch if "styles" in run.composition.needs else SOURCE_BATCH
 
 
 def _digest(what: object) -> str:

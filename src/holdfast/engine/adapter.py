@@ -172,6 +172,7 @@ class Adapter(NotExportable):
             inactivity=self.inactivity() if idle else None,
             gradient_norm=batch.gradient_norm,
             refused=problem,
+            reset=batch.reset,
             collapsed=watched.collapsed,
             alarm=watched.alarm,
             rolled_back=watched.went_back,
@@ -180,6 +181,7 @@ class Adapter(NotExportable):
             backwards=proposal.backwards,
             uncorrected=None if uncorrected is logits else uncorrected,
             **self._slots.told(),
+            **({} if state.route is None else state.route.told()),
         )
 
     def _watch(self, images: Tensor, answer: Answer) -> Watched:

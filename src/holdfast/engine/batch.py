@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -25,6 +26,7 @@ class Examined:
     answer: the prediction, and what each refinement made of the one before it.
     losses, gradient_norm: the proposal's, as numbers.
     problem: why nothing was changed, if it was not.
+    reset: whether a rule took back what was learnt.
     """
 
     step: Step
@@ -35,6 +37,7 @@ class Examined:
     gradient_norm: float | None = field(init=False)
     problem: str | None = field(init=False)
     stepped: bool = field(init=False)
+    reset: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         steps = [self.step] if self.proposal.seen is None else [self.step, self.proposal.seen]
@@ -192,7 +195,12 @@ class Runner:
                 _commit(batch.answer)
             elif batch.stepped:
                 batch.problem = f"{self.slots.method.names} went too far: {TOO_FAR}"
-        outcome = Outcome(batch.step, batch.proposal, self.state.forget)
+
+        def forget(*, optimizer: bool = True, keep: Collection[str] = ()) -> None:
+            self.state.forget(optimizer=optimizer, keep=keep)
+            batch.reset = True
+
+        outcome = Outcome(batch.step, batch.proposal, forget)
         for rule in self.slots.upkeep:
             if batch.stepped or rule.after == "batch":
                 rule(outcome)

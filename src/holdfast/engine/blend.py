@@ -119,7 +119,7 @@ class BlendedStatistics(Statistics):
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
         share = images / (images + BatchStatistics.REACH)
-        with self.aside():
+        with self.aside(images):
             for norm in self.norms.values():
                 norm.used = []
             try:
@@ -132,7 +132,7 @@ class BlendedStatistics(Statistics):
                     norm.used = None
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self, images: int) -> Iterator[None]:
         for norm in self.norms.values():
             norm.each = False
         try:

@@ -78,15 +78,16 @@ class DropoutViews:
     def __call__(self, images: Tensor, labels: Tensor, draws: Draws, call: int) -> Disagreement:
         """How far they disagree with the labels. `call` masks were made before these."""
         self._call = call
-        with ExitStack() as hooks, draws.scope():
+        with ExitStack() as hooks, draws.scope(), self.network.as_written():
             for name in self.places:
                 layer = self.network.model.get_submodule(name)
                 hooks.enter_context(layer.register_forward_hook(self._drop))
             views = [Step(self.network, images).logits for _ in range(self.views)]
         classes = views[0].shape[1]
         differ = torch.stack([view.argmax(1) != labels for view in views])
-        mean = torch.stack([view.double().softmax(1) for view in views]).mean((0, 1))
-        error = float(differ.double().mean())
+        # On the processor, since some devices have no float64.
+        mean = torch.stack([view.cpu().double().softmax(1) for view in views]).mean((0, 1))
+        error = float(differ.cpu().double().mean())
         certainty = float(-(mean * (mean + 1e-6).log()).sum()) / math.log(classes)
         most = 1 - 1 / classes
         raised = min(max(error / max(certainty, 1e-12) ** 3, 0.0), most)

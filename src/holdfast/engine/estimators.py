@@ -43,7 +43,7 @@ class Measured:
     def of(cls, answer: Answer, seen: SourceAnswer, by_dropout: float = 0.0) -> Measured:
         """answer: the adapter's, to the images that `seen` is of."""
         own, frozen, uncorrected = (
-            each.detach().double().cpu()
+            each.detach().cpu().double()
             for each in (answer.logits, seen.logits, answer.uncorrected)
         )
         probabilities = uncorrected.softmax(1)

@@ -142,8 +142,8 @@ class InstanceStatistics(Statistics):
             yield
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        with self.inner.aside():
+    def aside(self, images: int) -> Iterator[None]:
+        with self.inner.aside(images):
             yield
 
     @contextmanager

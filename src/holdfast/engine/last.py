@@ -33,9 +33,13 @@ class Last:
     Under steady, by batch norm layer: alpha, how far it believed the batch (0: the source alone);
     drift, how far the batch is from the source, 1 being as far as source batches go. split: how
     many images each of two kinds had, if there were two.
-    Under petta, gamma: how far class means have diverged from the source's, 0 to 1.
+    reset: a rule of the method (rdumb, sar, asr, aetta) took back what was learnt.
+    Under petta, gamma: how far class means have diverged from the source's, 0 to 1. Under aetta,
+    estimate: of the accuracy, in percent. Under reservoir, model: which one the batch met; models:
+    how many are open.
     uncorrected: logits of the batch whose softmax are probabilities, where those of the logits that
     were returned are none (`prior`); None where they are.
+    notice: what a person should know of the stream, said once.
     """
 
     batch: int = 0
@@ -60,6 +64,11 @@ class Last:
     drift: Mapping[str, float] = field(default_factory=dict)
     split: tuple[int, ...] = ()
     gamma: float | None = None
+    reset: bool = False
+    estimate: float | None = None
+    model: int | None = None
+    models: int | None = None
+    notice: str | None = None
     uncorrected: Tensor | None = field(default=None, compare=False, repr=False)
 
     def news(self, method: str, *, quiet: bool = False) -> list[str]:
@@ -70,6 +79,8 @@ class Last:
             found.append(f"{what}{self.refused}")
         if self.inactivity is not None:
             found.append(self.inactivity)
+        if self.notice is not None:
+            found.append(self.notice)
         if quiet:
             return found
         acts = (

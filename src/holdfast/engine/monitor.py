@@ -96,7 +96,7 @@ class Monitor(nn.Module):
         """Take in a batch that was answered, by logits whose softmax are probabilities, and what
         was measured of it; what there is to tell."""
         self.batches += 1
-        probabilities = logits.detach().double().cpu().softmax(1)
+        probabilities = logits.detach().cpu().double().softmax(1)
         share = len(logits) / (len(logits) + REACH)
         fresh = torch.stack(
             [probabilities.amax(1).mean(), torch.special.entr(probabilities).sum(1).mean()]

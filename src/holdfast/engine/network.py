@@ -123,6 +123,15 @@ class Network:
         self._run, self._compiled = self._forward, False
         return self
 
+    @contextmanager
+    def as_written(self) -> Iterator[None]:
+        """Inside, it runs uncompiled: for a look with hooks, of which graphs know nothing."""
+        run, self._run = self._run, self._forward
+        try:
+            yield
+        finally:
+            self._run = run
+
     def normalise(self, by: Normalisation) -> None:
         """From now on, batch norm goes by these statistics."""
         self.statistics = by.start(batch_norms(self.model))
@@ -169,7 +178,7 @@ class Network:
         if images == 1 and self.by_batch:
             return self.statistics.alone()
         if aside:
-            return self.statistics.aside()
+            return self.statistics.aside(images)
         return self.statistics.recording(images) if record else self.statistics.predicting()
 
     def feature(self, calls: list[Call], logits: Tensor) -> Tensor:

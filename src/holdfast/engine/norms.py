@@ -96,8 +96,8 @@ class Statistics(ABC):
             yield
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """As when learning, but nothing is recorded."""
+    def aside(self, images: int) -> Iterator[None]:
+        """As when learning from so many images, but nothing is recorded."""
         with self.predicting():
             yield
 
@@ -218,7 +218,7 @@ class RunningStatistics(Statistics):
             yield
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self, images: int) -> Iterator[None]:
         # On copies: autograd still needs the originals as they were in the forward learnt from.
         copies = {name: _cloned(buffers) for name, buffers in self._buffers().items()}
         with self._lent(copies, train=True):
@@ -245,7 +245,7 @@ class RobustStatistics(RunningStatistics):
             yield
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def aside(self, images: int) -> Iterator[None]:
         yield
 
     def _mix_in(

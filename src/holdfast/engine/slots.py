@@ -59,11 +59,12 @@ class Slots:
         return [self.task.network, *self.task.companions]
 
     def told(self) -> Mapping[str, Any]:
-        """What the prediction says of a batch, and statistics: those of the first network that
-        recorded it."""
+        """What the prediction says of a batch, upkeep, and statistics: those of the first network
+        that recorded it."""
         known = [network.statistics for network in self.networks if network.statistics is not None]
         by_statistics = next((told for told in (one.told() for one in known) if told), {})
-        return {**by_statistics, **self.prediction.told()}
+        by_upkeep = {name: value for rule in self.upkeep for name, value in rule.told().items()}
+        return {**by_statistics, **by_upkeep, **self.prediction.told()}
 
 
 def _kind(part: object, settings: str) -> str:

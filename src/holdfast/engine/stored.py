@@ -21,7 +21,17 @@ class StoredStatistics(RunningStatistics):
 
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
-        with super().recording(images), ExitStack() as hooks:
+        with super().recording(images), self._fit_for(images):
+            yield
+
+    @contextmanager
+    def aside(self, images: int) -> Iterator[None]:
+        with super().aside(images), self._fit_for(images):
+            yield
+
+    @contextmanager
+    def _fit_for(self, images: int) -> Iterator[None]:
+        with ExitStack() as hooks:
             if images == 1:
                 for layer in self.layers.values():
                     hooks.enter_context(layer.register_forward_pre_hook(_stay_if_alone))

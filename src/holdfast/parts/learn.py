@@ -16,6 +16,9 @@ from holdfast.engine.step import Step
 from holdfast.parts.predict import Predicted
 from holdfast.parts.terms import Pull, Term
 
+# Adam's usual ε is 0 in float16, and a weight without a gradient would be divided by it.
+EPSILON, FLOAT16_EPSILON = 1e-8, 1e-4
+
 # Keeps the small gradients of float16 forwards from vanishing. It is fixed, not searched for as
 # torch's GradScaler does: a search would be one more state, and an overflow is reported anyway.
 FLOAT16_SCALE = 2.0**10
@@ -52,8 +55,12 @@ class Descent:
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         rate, decay = self.lr, self.weight_decay
         if self.optimizer == "adam":
-            betas = (self.momentum, 0.999)
-            return torch.optim.Adam(parameters, lr=rate, betas=betas, weight_decay=decay)
+            parameters, betas = list(parameters), (self.momentum, 0.999)
+            half = any(parameter.dtype is torch.float16 for parameter in parameters)
+            epsilon = FLOAT16_EPSILON if half else EPSILON
+            return torch.optim.Adam(
+                parameters, lr=rate, betas=betas, eps=epsilon, weight_decay=decay
+            )
         momentum, nesterov = self.momentum, self.nesterov
         return torch.optim.SGD(
             parameters, lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay

@@ -117,3 +117,7 @@ class Route(nn.Module, ABC):
         """`learnt` are the tensors themselves, which are not to be changed here, but for a trial
         after which they are as they were; nor is anything else before `commit`, since the batch
         may be bad or only be predicted."""
+
+    def told(self) -> Mapping[str, Any]:
+        """What is to be said of the last batch, by the names of `Last`."""
+        return {}

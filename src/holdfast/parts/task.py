@@ -84,7 +84,7 @@ class Task:
         """The mean feature of all source images: that of the prototypes, by their counts."""
         found, _ = self.prototypes(statistics)
         counts = self._source().tensors[f"counts/{statistics}"].double()
-        mean = counts @ found.double().cpu() / counts.sum()
+        mean = counts @ found.cpu().double() / counts.sum()
         return mean.to(found)
 
     def fisher(self, samples: int) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,10 @@ class Upkeep(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, outcome: Outcome) -> None: ...
+
+    def told(self) -> Mapping[str, Any]:
+        """What is to be said of the last batch, by the names of `Last`."""
+        return {}
 
 
 class ResetEvery(Upkeep):

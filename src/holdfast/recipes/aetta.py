@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -43,9 +44,10 @@ class ResetByEstimate(Upkeep):
 
     def disagreement(self, step: Step) -> Disagreement:
         network = self.task.network
-        # Under batch statistics a batch is predicted as it is learnt from.
+        # Under batch statistics a batch is predicted as it is learnt from, if it is.
         alike = network.statistics is None or self.task.normalisation == ByBatch()
-        plain = step if alike else Step(network, step.images)
+        made = bool(step.computed_logits())
+        plain = step if alike and made else Step(network, step.images)
         labels = plain.logits.detach().argmax(1)
         return self.views(step.images, labels, self.task.draws, int(self.calls))
 
@@ -65,6 +67,9 @@ class ResetByEstimate(Upkeep):
             outcome.forget()
             self.recent.zero_()
             self.count.zero_()
+
+    def told(self) -> Mapping[str, Any]:
+        return {"estimate": 100 * (1 - float(self.error))} if self.seen else {}
 
     def _fell(self) -> bool:
         earlier, latest = self.recent.chunk(2)
@@ -89,7 +94,8 @@ class Aetta(Method):
         "estimate outlives a reset, so that a second may follow at once. A batch without a step is "
         "estimated, but never leads to a reset. The estimate is of the network that learns, also "
         "where a teacher answers. dropout goes by the number of classes; the released code goes by "
-        "the data set's name."
+        "the data set's name. A reset also takes back averages and prototypes; with debias, which "
+        "was not published with it, prototypes then begin at the source's again."
     )
     plugin: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
@@ -100,7 +106,7 @@ class Aetta(Method):
     presets: ClassVar = {"cifar100-c": {"dropout": 0.3}, "imagenet-c": {"dropout": 0.2}}
 
     dropout: float = setting(
-        BY_CLASSES, "share of activations that is dropped", at_least=0, at_most=0.99
+        BY_CLASSES, "share of activations that is dropped", at_least=0.01, at_most=0.99
     )
     views: int = setting(10, "forwards with dropout a batch", at_least=1)
     reset_below: float = setting(

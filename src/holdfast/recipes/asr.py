@@ -70,13 +70,15 @@ class AdaptiveReset(Upkeep):
         return float(self.pull) * (self.information * (self._now() - self.place).square()).sum()
 
     def forward(self, outcome: Outcome) -> None:
-        step, method = outcome.step, self.method
+        # What was learnt from: a host that learns from a view never looked at the batch itself.
+        step, method = outcome.proposal.seen or outcome.step, self.method
         if not step.record:
             return  # one image alone, that was only predicted
-        mean = step.logits.detach().double().mean(0)
+        mean = step.logits.detach().cpu().double().mean(0)
         entropy = float(torch.special.entr(mean.softmax(0)).sum())
-        source = Step(self.anchor, step.images).logits.argmax(1)
-        apart = float((source != step.labels).double().mean())
+        # As when learning: by batch statistics, also where predictions go by running ones.
+        source = Step(self.anchor, step.images, aside=True).labels
+        apart = float((source != step.labels).cpu().double().mean())
         self.pull.fill_(method.weight * apart**2)
         level = float(self.level)
         if entropy < level:

@@ -67,6 +67,8 @@ class Method(Settled):
     serves_single: ClassVar[bool] = False
     # Settings of a plug-in under which it changes nothing; None: there are none such.
     neutral: ClassVar[Mapping[str, Value] | None] = None
+    # Settings that do nothing beside a value of another: {"evict": ("memory", "fifo")}.
+    unused: ClassVar[Mapping[str, tuple[str, Value]]] = {}
     # Keeps images or features one by one; of a window only the newest are taken in.
     keeps_samples: ClassVar[bool] = False
     # Whether those are images themselves, which its state file then holds.
@@ -150,6 +152,13 @@ class Method(Settled):
 
     def conflict(self) -> str | None:
         """Which of the settings given contradict each other, and what to write instead."""
+        given, kind = self.given, type(self)
+        defaults = {declared.name: declared.default for declared in self.settings()}
+        for name, (other, value) in self.unused.items():
+            # A method that is written out in full names defaults too.
+            if given.get(other) == value and given.get(name, defaults[name]) != defaults[name]:
+                one, two = (str(kind(**{each: given[each]})) for each in (other, name))
+                return f"{one} has no use for {name}: write {one}, or {two}."
         return None
 
     def objection(self, host: Method | None) -> str | None:

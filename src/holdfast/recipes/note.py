@@ -64,8 +64,14 @@ class Note(Learner):
         "of 0, which the code takes for none given: CIFAR runs had 5e-4, as the preset cifar100-c "
         "has; weight_decay=0 is what they asked for. Its variant for i.i.d. streams: "
         "memory=fifo, statistics=batch, lr=0.001. evict=oldest is for exact tests. Plug-ins see "
-        "the memory; debias was not published with it."
+        "the memory; debias was not published with it. Its source prototypes, and what health goes "
+        "by, are made without IABN: for a checkpoint that was trained with it they are off."
     )
+    unused: ClassVar = {
+        "evict": ("memory", "fifo"),
+        "iabn_k": ("iabn", False),
+        "bn_momentum": ("statistics", "batch"),
+    }
     keeps_samples: ClassVar[bool] = True
     keeps_images: ClassVar[bool] = True
     passes: ClassVar = (0, 1)

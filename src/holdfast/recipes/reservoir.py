@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,21 +47,23 @@ class Bank(Route):
     centroid is nearest to its style, and predicted with a mean of all, the nearer the more.
 
     opened: how many models there are. moved, first, second, steps: `Centroids`. styles: of earlier
-    batches, so many `held` of all `seen`. used: the last batch that each model met. largest: of how
-    many images the largest batch was; a smaller one never opens a model.
+    batches, so many `held` of all `seen`. used: the last batch that each model met. nominal: of how
+    many images source batches are; one of another size scatters otherwise, and never opens a model,
+    of which it is `said` once. size: of the batch before.
     """
 
     steps: Tensor
     held: Tensor
     seen: Tensor
     batches: Tensor
-    largest: Tensor
+    size: Tensor
 
     def __init__(self, method: Reservoir, task: Task, learnt: Learnt):
         super().__init__()
         self.method, self.task = method, task
         known, self.source = task.cached(method.styles)
-        self.mean, self.limit = known.mean, known.limit
+        self.mean, self.limit, self.nominal = known.mean, known.limit, task.batch_size
+        self._told: dict[str, Any] = {}
         self.fresh = {name: tensor.clone() for name, tensor in learnt.items()}
         self.weights = {f"model/{name}" for name in task.parameters}
         for index, tensor in enumerate(learnt.values()):
@@ -71,9 +74,10 @@ class Bank(Route):
         self.second = nn.Buffer(zeros.clone())
         self.styles = nn.Buffer(self.mean.new_zeros(method.buffer, len(self.mean)))
         self.used = nn.Buffer(torch.zeros(method.models, dtype=torch.int64))
-        for name in ("steps", "held", "seen", "batches", "largest"):
+        for name in ("steps", "held", "seen", "batches", "size"):
             self.register_buffer(name, torch.zeros((), dtype=torch.int64))
         self.opened = nn.Buffer(torch.ones((), dtype=torch.int64))
+        self.said = nn.Buffer(torch.zeros((), dtype=torch.bool))
 
     @property
     def bank(self) -> dict[str, Tensor]:
@@ -81,6 +85,7 @@ class Bank(Route):
         return {name: self.get_buffer(f"bank{i}") for i, name in enumerate(self.fresh)}
 
     def forward(self, images: Tensor, learnt: Learnt) -> Routed:
+        self._told = {}
         style = style_of(self.source, images, self.method.style_layers)
         opened = int(self.opened)
         moments = self.first[:opened], self.second[:opened], int(self.steps)
@@ -108,14 +113,32 @@ class Bank(Route):
 
         def commit(learnt: Learnt) -> None:
             self._keep(chosen, learnt, now.stepped(gradient))
-            self.largest.clamp_min_(len(images))
             self._remember(style, place)
+            met = {"model": chosen, "models": len(now.moved)}
+            self._told = {**met, **self._notice(len(images))}
 
         return Routed(learn, predict, commit)
 
+    def told(self) -> Mapping[str, Any]:
+        return self._told
+
+    def _notice(self, images: int) -> dict[str, Any]:
+        """What a person should know of a stream of such batches. Not of one alone: a window that
+        fills up has another size each time."""
+        stays = images == int(self.size)
+        self.size.fill_(images)
+        if not stays or images == self.nominal or self.said:
+            return {}
+        self.said.fill_(True)
+        return {
+            "notice": f"reservoir: the stream has batches of {images} images, and the source's "
+            f"loader has batches of {self.nominal}: only a batch of {self.nominal} opens a model. "
+            "Make the source with a loader of the stream's batch size."
+        }
+
     def _slot(self, images: int, distance: Tensor) -> int | None:
         """Where a new model goes, if the batch is so far from all that it opens one."""
-        if images < int(self.largest) or not distance > self.limit:
+        if images != self.nominal or not distance > self.limit:
             return None
         if int(self.opened) < self.method.models:
             return int(self.opened)
@@ -218,16 +241,21 @@ class Reservoir(Method):
         "within a few domains. Styles know nothing of labels, so that a shift of classes opens no "
         "model. They are taken behind convolutions of the source model, where the released code "
         "takes those of a VGG-19. How far apart styles are by chance is taken from the source's "
-        "loader, which should have batches as large as the stream's; a batch smaller than one "
-        "before never opens a model. The host's averages, prototypes and reset rules belong to "
+        "loader, which is to have batches as large as the stream's: only a batch of that size "
+        "opens a model. The host's averages, prototypes and reset rules belong to "
         "each model by itself (debias was not published with it); a new one begins with weights "
-        "and optimiser state of another, and nothing else. frozen() exports the model that was met "
-        "last."
+        "and optimiser state of another, and nothing else. The released runs have Nesterov's "
+        "momentum on (nesterov=true of the host), and on CIFAR batches of 200, Adam at 1e-3 and "
+        "eata(redundancy=0.1,fisher_weight=2000); settings of the host are its own here. buffer is "
+        "64 in the released code and 1024 in all its configurations, as here. frozen() exports the "
+        "model that was met last."
     )
     memory: ClassVar[str] = (
         "all that is learnt (weights that train, the optimiser's state, averages) once more for "
-        "each model, a copy of the network, and the styles of earlier batches"
+        "each model, and all of these twice again (as they began, for reset(), and as they were "
+        "while a batch is looked at); a copy of the network, and the styles of earlier batches"
     )
+    unused: ClassVar = {"evict": ("models", 1)}
     plugin: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_host: ClassVar[bool] = True
@@ -262,6 +290,12 @@ class Reservoir(Method):
                 f"{host.name} keeps {kept}, which each model of a bank would have to have for "
                 "itself: put reservoir on a method that learns by a step on the batch alone, as in "
                 "eata+reservoir."
+            )
+        if host is not None and host.predicts_after() and self.has_effect() and self.ensemble:
+            return (
+                f"{host.name} predicts after the update, with the one model that learnt, so that "
+                f"a mean of all has no use: write {host.name}(predict=before)+reservoir, or "
+                f"{host.name}+reservoir(ensemble=false)."
             )
         return super().objection(host)
 

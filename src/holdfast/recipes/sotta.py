@@ -53,13 +53,14 @@ class Sotta(Learner):
         "bn_momentum each: where few images are confident the memory is small, and these follow "
         "it all the same. Confident images stay until others push them out, so that a shift of "
         "labels is long remembered. Without a confident image no step is taken. rho=0 is plain "
-        "Adam, on all norm layers, whatever exclude says. The released scripts ask for a weight "
+        "Adam, on all norm layers. The released scripts ask for a weight "
         "decay of 0, which the code takes for none given: CIFAR runs had 5e-4, as the preset "
         "cifar100-c has. The loss is a sum over classes, as released last; before, it was divided "
         "by C. The released code also leaves out a ViT's last blocks: name them in exclude, as in "
         'exclude="blocks.9|blocks.10|blocks.11". evict=oldest is for exact tests. Plug-ins see '
         "the memory; debias was not published with it."
     )
+    unused: ClassVar = {"exclude": ("rho", 0.0)}
     keeps_samples: ClassVar[bool] = True
     keeps_images: ClassVar[bool] = True
     backwards: ClassVar[int] = 2

@@ -13,6 +13,7 @@ from holdfast.parts import ByBatch, BySteady, Normalisation, Select, Task
 BY_BATCH = {
     "bn": "bn",
     "lame": "bn+lame",
+    "note": "note(statistics=batch,iabn=false)",
     "shift": "shift(statistics=batch)",
     "t3a": "t3a(statistics=batch)",
     "ttac": "ttac(predict=before)",
