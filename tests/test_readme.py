@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -52,8 +53,7 @@ def test_the_table_has_a_row_for_each_method_hosts_first():
     class Bar(TOYS["toy-centre"]):
         """Takes |x| away."""
 
-        def objection(self, host):
-            return "write tent+toy-bar" if host is None else None
+        needs_host: ClassVar[bool] = True
 
     _, _, *rows = BLOCK.search(with_table(README))[0].splitlines()
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]

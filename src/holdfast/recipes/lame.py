@@ -74,6 +74,7 @@ class Lame(Method):
     plugin: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_steps: ClassVar[bool] = False
+    neutral: ClassVar = None
 
     affinity: Literal["rbf", "knn", "linear"] = setting(
         "rbf", "W: Gaussian of the distance, 1 for the nearest others and 0 else, or the cosine"

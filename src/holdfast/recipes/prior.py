@@ -98,6 +98,7 @@ class Prior(Method):
     standalone: ClassVar[bool] = False
     needs_host: ClassVar[bool] = True
     needs_steps: ClassVar[bool] = False
+    neutral: ClassVar = None
 
     def objection_after(self, before: tuple[Method, ...]) -> str | None:
         return NOT_WITH_LAME if any(plugin.name == "lame" for plugin in before) else None
