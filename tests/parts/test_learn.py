@@ -6,7 +6,8 @@ from toys import stream, toy_net
 
 from holdfast.engine.network import Network
 from holdfast.engine.step import Step
-from holdfast.parts.learn import Descent, PlainStep
+from holdfast.parts.descent import Descent
+from holdfast.parts.learn import PlainStep
 from holdfast.parts.terms import Term, TermResult
 
 

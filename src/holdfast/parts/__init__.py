@@ -23,7 +23,7 @@ from holdfast.parts.augment import Augmentation as Augmentation
 from holdfast.parts.augment import AugmentationName as AugmentationName
 from holdfast.parts.augment import occlude as occlude
 from holdfast.parts.contrast import Contrastive as Contrastive
-from holdfast.parts.learn import Descent as Descent
+from holdfast.parts.descent import Descent as Descent
 from holdfast.parts.learn import Learn as Learn
 from holdfast.parts.learn import PlainStep as PlainStep
 from holdfast.parts.learn import Proposal as Proposal

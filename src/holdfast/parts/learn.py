@@ -7,17 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.engine.step import Step
+from holdfast.parts.descent import Descent, first_state
 from holdfast.parts.predict import Predicted
 from holdfast.parts.terms import Pull, Term
-
-# Adam's usual ε is 0 in float16, and a weight without a gradient would be divided by it.
-EPSILON, FLOAT16_EPSILON = 1e-8, 1e-4
 
 # Keeps the small gradients of float16 forwards from vanishing. It is fixed, not searched for as
 # torch's GradScaler does: a search would be one more state, and an overflow is reported anyway.
@@ -32,39 +29,6 @@ NO_GRADIENT = (
     "make it from step.logits, step.probabilities, step.entropy or step.features, and detach "
     "targets only. A term that is not to make a step happen says drives = False."
 )
-
-
-@dataclass(frozen=True)
-class Descent:
-    """The settings of plain gradient descent."""
-
-    lr: float
-    momentum: float
-    optimizer: Literal["sgd", "adam"]
-    nesterov: bool
-    # Not in the text by which RMT's warm-up, which has none, is kept.
-    weight_decay: float = field(default=0.0, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.nesterov and (self.optimizer != "sgd" or self.momentum == 0):
-            raise ValueError(
-                "nesterov=true is a form of SGD's momentum: it needs optimizer=sgd and a momentum "
-                f"above 0, not optimizer={self.optimizer}, momentum={self.momentum:g}."
-            )
-
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        rate, decay = self.lr, self.weight_decay
-        if self.optimizer == "adam":
-            parameters, betas = list(parameters), (self.momentum, 0.999)
-            half = any(parameter.dtype is torch.float16 for parameter in parameters)
-            epsilon = FLOAT16_EPSILON if half else EPSILON
-            return torch.optim.Adam(
-                parameters, lr=rate, betas=betas, eps=epsilon, weight_decay=decay
-            )
-        momentum, nesterov = self.momentum, self.nesterov
-        return torch.optim.SGD(
-            parameters, lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay
-        )
 
 
 @dataclass
@@ -153,7 +117,7 @@ class PlainStep(Learn):
         self.parameters = parameters
         self.optimizer = descent.build(parameters.values())
         for parameter in parameters.values():
-            self.optimizer.state[parameter] = _first_state(descent, parameter)
+            self.optimizer.state[parameter] = first_state(descent, parameter)
 
     def tensors(self) -> dict[str, Tensor]:
         return {
@@ -258,17 +222,6 @@ def _ask(
         proposal.losses[term.label] = result.loss.detach()
         proposal.images[term.label] = result.images
     return total
-
-
-def _first_state(descent: Descent, parameter: nn.Parameter) -> dict[str, Any]:
-    """What torch would make at the first step, made before it: zeros give the same first step."""
-    if descent.optimizer == "sgd":
-        return {"momentum_buffer": torch.zeros_like(parameter)} if descent.momentum else {}
-    return {
-        "step": torch.zeros(()),
-        "exp_avg": torch.zeros_like(parameter),
-        "exp_avg_sq": torch.zeros_like(parameter),
-    }
 
 
 class SamStep(PlainStep):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import nn
 
 from holdfast.engine.norms import ByBatch, BySource, Normalisation
-from holdfast.parts.learn import Descent, Learn, PlainStep, Settle
+from holdfast.parts.descent import Descent
+from holdfast.parts.learn import Learn, PlainStep, Settle
 from holdfast.parts.predict import Learnt, Prediction, Refine, Route, Student
 from holdfast.parts.select import Select
 from holdfast.parts.task import Task
