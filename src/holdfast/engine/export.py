@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.checks import InputRange, check_images
+from holdfast.engine.heads import WrappedHead
 from holdfast.engine.network import Network, logits_of
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.options import Options
@@ -73,9 +74,15 @@ def export(
         module = slots.prediction.module(plain, exact)
         for refine in slots.refine:
             head = heads[slots.prediction.network]
-            names = (name for name, layer in module.named_modules() if layer is head)
+            names = (
+                name for name, layer in module.named_modules() if _is_given_features(layer, head)
+            )
             module = refine.module(module, next(names, ""), exact)
         return module.eval()
+
+
+def _is_given_features(layer: nn.Module, head: nn.Module | None) -> bool:
+    return layer is head or (isinstance(layer, WrappedHead) and layer.head is head)
 
 
 def _give_logits(model: nn.Module, inputs: Any, output: Any) -> Tensor:

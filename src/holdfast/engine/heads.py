@@ -75,6 +75,14 @@ def _over_tokens(layer: nn.Module) -> bool:
     return getattr(layer.weight, "ndim", 0) == 2
 
 
+class WrappedHead(nn.Module):
+    """In place of a head in an exported module: it is given features, the head something else."""
+
+    def __init__(self, head: nn.Module):
+        super().__init__()
+        self.head = head
+
+
 def by_image(values: Tensor, size: int, layer: nn.Module) -> Tensor | None:
     """What a layer saw or gave, as one vector of this size for each image; None: it is no such.
 

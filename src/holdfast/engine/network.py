@@ -13,7 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.engine.checks import channels_come_last, check_logits, refuse_probabilities
-from holdfast.engine.heads import Call, by_image, find_head, is_head, linear_layers, unwatch, watch
+from holdfast.engine.heads import (
+    Call,
+    WrappedHead,
+    by_image,
+    find_head,
+    is_head,
+    linear_layers,
+    unwatch,
+    watch,
+)
 from holdfast.engine.norms import Normalisation, Statistics, batch_norms
 from holdfast.util.files import tensor_hash
 from holdfast.util.words import listed
@@ -280,6 +289,8 @@ def features_and_logits(model: nn.Module, head: str, images: Tensor) -> tuple[Te
     layer = model.get_submodule(head)
     with layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
         logits = at_least_float32(logits_of(model(images)))
+    if isinstance(layer, WrappedHead):
+        layer = layer.head
     weight = layer.weight
     assert isinstance(weight, Tensor)  # find_head has seen to it
     features = by_image(at_least_float32(seen[0]), weight[0].numel(), layer)

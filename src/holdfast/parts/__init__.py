@@ -3,6 +3,7 @@
 
 from holdfast.engine.blend import ByBlend as ByBlend
 from holdfast.engine.draws import Draws as Draws
+from holdfast.engine.heads import WrappedHead as WrappedHead
 from holdfast.engine.iabn import ByInstance as ByInstance
 from holdfast.engine.network import Network as Network
 from holdfast.engine.network import features_and_logits as features_and_logits

@@ -19,15 +19,15 @@ from holdfast.parts import (
     Select,
     Step,
     Task,
+    WrappedHead,
 )
 
 
-class ShiftedHead(nn.Module):
-    """In place of a head: the same on features that are moved."""
+class ShiftedHead(WrappedHead):
+    """The same on features that are moved."""
 
     def __init__(self, head: nn.Module, by: Tensor):
-        super().__init__()
-        self.head = head
+        super().__init__(head)
         assert isinstance(head.weight, Tensor)  # find_head has seen to it
         # As the head takes one feature: broadcast over tokens, or the places of a map.
         self.by = nn.Buffer(by.reshape(head.weight.shape[1:]).to(head.weight.dtype))
