@@ -23,6 +23,18 @@ def loaded_goes_on_as_if_never_stopped(loaded, adapter, later):
     assert_same_state(state_of(loaded), state_of(adapter))
 
 
+def saved_half_way_goes_on(adapter, net, path, batches):
+    """Some batches, a state file, and the others: loaded without a source."""
+    half = len(batches) // 2
+    run(adapter, batches[:half])
+    adapter.save(path)
+    loaded = holdfast.load(path, net)
+    assert_same_state(state_of(loaded), state_of(adapter))
+    for images in batches[half:]:
+        assert torch.equal(loaded(images), adapter(images))
+        assert_same_state(state_of(loaded), state_of(adapter))
+
+
 def predict_is_what_a_call_returns_and_changes_nothing(adapter, spec, images):
     before, last = state_of(adapter), adapter.last
     predicted = adapter.predict(images)

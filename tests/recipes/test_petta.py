@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from follow import TOLERANCE, close
+from laws import saved_half_way_goes_on
 from plain import NORM_AFFINE, PlainAdam, PlainSgd
 from plain_memory import PlainTimelyMemory, RobustToy
 from plain_methods import source_features
@@ -247,15 +248,7 @@ def test_of_a_window_only_the_newest_count():
 def test_saved_in_the_middle_goes_on_bit_for_bit(loss, tmp_path):
     net = settled_net(torch.float32)
     adapter = holdfast.adapt(net, spec("rotta", loss=loss, capacity=10), source=toy_source(net))
-    batches = stream(last=5)
-    for images in batches[:5]:
-        adapter(images)
-    adapter.save(tmp_path / "state")
-    loaded = holdfast.load(tmp_path / "state", net)
-    assert_same_state(state_of(loaded), state_of(adapter))
-    for images in batches[5:]:
-        assert torch.equal(loaded(images), adapter(images))
-        assert_same_state(state_of(loaded), state_of(adapter))
+    saved_half_way_goes_on(adapter, net, tmp_path / "state", stream(last=5))
 
 
 def test_an_update_that_fails_leaves_all_as_it_was():

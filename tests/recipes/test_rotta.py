@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from follow import TOLERANCE, close
+from laws import saved_half_way_goes_on
 from plain import NORM_AFFINE, PlainAdam, PlainSgd
 from plain_memory import PlainTimelyMemory, RobustToy
 from toys import (
@@ -173,15 +174,7 @@ def test_saved_in_the_middle_goes_on_bit_for_bit(augment, tmp_path):
     """With images in memory, and samples counted towards the next update."""
     net = toy_net()
     adapter = holdfast.adapt(net, spec(augment, lr=0.001, every=10, capacity=10))
-    batches = stream(last=5)
-    for images in batches[:5]:
-        adapter(images)
-    adapter.save(tmp_path / "state")
-    loaded = holdfast.load(tmp_path / "state", net)
-    assert_same_state(state_of(loaded), state_of(adapter))
-    for images in batches[5:]:
-        assert torch.equal(loaded(images), adapter(images))
-        assert_same_state(state_of(loaded), state_of(adapter))
+    saved_half_way_goes_on(adapter, net, tmp_path / "state", stream(last=5))
 
 
 def test_images_of_another_size_than_those_in_memory():

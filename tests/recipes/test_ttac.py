@@ -2,6 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from follow import TOLERANCE, close
+from laws import saved_half_way_goes_on
 from plain import NORM_AFFINE, PlainSgd, PlainToy, entropy, limit
 from plain_methods import plain_fisher, source_features
 from toys import (
@@ -310,14 +311,7 @@ def test_of_weight_0_on_eata_it_is_not_there(variant):
 def test_saved_in_the_middle_goes_on_without_a_source(spec, tmp_path):
     net = settled_net(torch.float32)
     adapter = holdfast.adapt(net, spec, source=toy_source(net))
-    batches = stream(last=5)
-    for images in batches[:5]:
-        adapter(images)
-    adapter.save(tmp_path / "state")
-    loaded = holdfast.load(tmp_path / "state", net)
-    for images in batches[5:]:
-        assert torch.equal(loaded(images), adapter(images))
-        assert_same_state(state_of(loaded), state_of(adapter))
+    saved_half_way_goes_on(adapter, net, tmp_path / "state", stream(last=5))
 
 
 def test_gradients_of_the_inverse_are_right():

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from filelock import FileLock
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 from holdfast.bench.code import code_hash, code_hashes
 from holdfast.bench.kept import beside, has_features, stored, without_health
-from holdfast.bench.opening import check_size, open_alike, open_shown
+from holdfast.bench.opening import SOURCE_BATCH, check_size, open_alike, open_shown, shuffled
 from holdfast.bench.plan import Run
 from holdfast.data.attack import Attacked
 from holdfast.data.cache import cached, cached_set
@@ -51,7 +50,6 @@ ATTACK_LARGE: dict[str, Any] = {"steps": 1, "epsilon": 0.2}
 # As many images as the paper takes for its prototypes, at most; drawn ones cost time.
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
-SOURCE_BATCH = 64
 
 # Where a method needs no source, that of its health is made of so many images; and so many of each
 # kind of drift tell what answers are worth.
@@ -332,14 +330,6 @@ def check_device(name: str) -> None:
             f"torch has no device {name!r} here ({first_line(error)}): pass --device cpu, or "
             "one that it has."
         ) from None
-
-
-def shuffled(
-    images: Images, limit: int | None = None, batch: int = SOURCE_BATCH
-) -> DataLoader[tuple[Tensor, int]]:
-    """Batches in one fixed order that does not follow the classes, over some of the images."""
-    order = np.random.default_rng(0).permutation(len(images))[:limit]
-    return DataLoader(Subset(images, order.tolist()), batch_size=batch)
 
 
 def _source_batch(run: Run) -> int:

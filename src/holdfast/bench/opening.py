@@ -1,4 +1,4 @@
-"""Sets of images as the options of a run name them."""
+"""Sets of images as the options of a run name them, and batches of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset
+
 from holdfast.bench.options import DataOptions
 from holdfast.data.corrupt.corruptions import CORRUPTIONS, EVERY
 from holdfast.data.images import Images
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.readers.sets import DataSet, open_clean, open_data
+
+SOURCE_BATCH = 64
 
 
 def open_alike(data: DataOptions, name: str, **options: Any) -> Images:
@@ -43,3 +49,11 @@ def check_size(data: DataSet, size: int | None) -> None:
             f"--size {size} would not be used, since {data.name} has images of {width}×{height}: "
             "leave it out. It is for images in folders."
         )
+
+
+def shuffled(
+    images: Images, limit: int | None = None, batch: int = SOURCE_BATCH
+) -> DataLoader[tuple[Tensor, int]]:
+    """Batches in one fixed order that does not follow the classes, over some of the images."""
+    order = np.random.default_rng(0).permutation(len(images))[:limit]
+    return DataLoader(Subset(images, order.tolist()), batch_size=batch)
