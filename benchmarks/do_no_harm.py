@@ -50,7 +50,7 @@ STREAMS = {
 }
 METHODS = (
     *("frozen", "bn", "bn+steady", "tent", "tent+steady", "eata", "eata+steady"),
-    *("eata+debias", "eata+debias+steady"),
+    *("eata+debias", "eata+debias+steady", "roid", "roid+steady"),
 )
 GUARDED = ("eata+debias+steady",)
 FALLBACK = ", guard"
