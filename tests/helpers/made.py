@@ -1,6 +1,7 @@
 """Runs that were never run: rows with accuracies of one's choice, stored as real ones are."""
 
 import json
+from itertools import product
 from statistics import fmean
 
 import msgspec
@@ -33,12 +34,16 @@ def rows_of(
     every=1,
     due=True,
     told=lambda number: {},
+    visits=1,
+    change=0.0,
 ):
     """`accuracy`: by domain, in %. `favourite`: how often a wrong guess is class 0. `over`: how
     much surer than right. `slow`: by domain, times as long as others. `every`: it takes a step in
-    one batch of so many, if it takes any (`due`). `told`: what else is known of a batch."""
+    one batch of so many, if it takes any (`due`). `told`: what else is known of a batch. `visits`:
+    how often all domains come; `change`: by how many points accuracy changes each time."""
     draws, number = np.random.default_rng(seed), 0
-    for domain, percent in accuracy.items():
+    for visit, domain in product(range(visits), accuracy):
+        percent = accuracy[domain] + visit * change
         # So many right of a whole domain, exactly.
         right = np.arange(batches * size) < round(percent / 100 * batches * size)
         right = draws.permutation(right).reshape(batches, size)
@@ -49,7 +54,7 @@ def rows_of(
             confidence = np.clip(percent / 100 + over + draws.normal(0, 0.15, size), 0.11, 1)
             yield Seen(
                 batch=number,
-                visit=0,
+                visit=visit,
                 domains=(domain,) * size,
                 labels=labels.astype(np.int32),
                 predicted=np.where(hits, labels, wrong).astype(np.int32),

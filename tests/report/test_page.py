@@ -171,3 +171,10 @@ def test_one_stream_has_its_sentences_in_the_headline(tmp_path):
     )
     assert "every method is less accurate than frozen there, by 5.0 points" in title
     assert f"<title>holdfast: {Report(gather(tmp_path)).sentences[0]}</title>" in text
+
+
+def test_accuracy_by_visit_is_shown_where_domains_come_again(tmp_path):
+    make_run(tmp_path / "once", "tent")
+    make_run(tmp_path / "again", "tent", rows={"visits": 2})
+    assert "By visit" not in page(Report(gather(tmp_path / "once")))
+    assert "By visit" in page(Report(gather(tmp_path / "again")))

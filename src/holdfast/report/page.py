@@ -36,6 +36,7 @@ from holdfast.results.tables import (
     metrics_table,
     notes,
 )
+from holdfast.results.visits import visit_table
 
 STATIC = Path(__file__).with_name("static")
 # In the legend, by what is remarked of a method.
@@ -130,7 +131,7 @@ def _parts(report: Report) -> Iterator[dict[str, object]]:
     for comparison, prefix, (name, sentences), drawn in shown:
         published = report.published(comparison)
         accuracy = accuracy_table(comparison, published.rows, means_first=True)
-        estimates = estimate_table(comparison)
+        estimates, visits = estimate_table(comparison), visit_table(comparison)
         yield {
             "prefix": prefix,
             "name": name,
@@ -139,6 +140,7 @@ def _parts(report: Report) -> Iterator[dict[str, object]]:
             "others": others(comparison),
             "summary": summary(comparison),
             "accuracy": table_html(accuracy, report.places),
+            "visits": visits and table_html(visits, report.places),
             "notes": " ".join(filter(None, (*notes(comparison.groups), published.note))),
             "sections": drawn,
             "alarms": list(alarm_lines(comparison)),

@@ -18,6 +18,7 @@ from holdfast.results.group import NONE, Group, Number, means_over, repeated_ove
 from holdfast.results.health import health_note
 from holdfast.results.stored import IDLE, IDLE_NOTE, StoredRun
 from holdfast.results.table import Block, Cell, Column, Heading, Mark, Row, Table
+from holdfast.results.visits import visit_table
 from holdfast.util.words import enumerated
 
 
@@ -274,6 +275,7 @@ def run_document(folders: Iterable[RunFolder]) -> list[Block]:
         blocks += [
             Heading(_heading(comparison)),
             accuracy_table(comparison),
+            *filter(None, [visit_table(comparison)]),
             metrics_table(comparison.groups, brief=True),
             *notes(comparison.groups),
             *filter(None, [health_note(comparison.groups)]),
