@@ -168,7 +168,8 @@ class Adacontrast(Learner):
         "to overwrite a full bank overwrites the newest one, and the bank may outgrow `queue` by a "
         "part of a batch: ring=released does so, too; by default the oldest go. The queue begins "
         "with random directions and labels. Plug-ins see the strong view: debias, which was not "
-        "published with it, chooses reliable images and moves its prototypes by that."
+        "published with it, chooses reliable images and moves its prototypes by that; on CIFAR-100 "
+        "with ResNet-20 it collapsed so (9 % accurate, 34 % without debias)."
     )
     memory: ClassVar[str] = (
         "another copy of the network (the slow one), `queue` × (2 × features + classes) numbers "
