@@ -1,0 +1,179 @@
+"""How methods compare on the same images, and what follows from it.
+
+Scores are mean accuracies over streams, in %. Two methods are compared batch by batch, since both
+saw the same ones; batches are the units of the error, since what a method does to one image of a
+batch it does to its neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from holdfast.rehearsal.plan import ALWAYS, BN, FROZEN
+from holdfast.util.words import enumerated
+
+# Standard errors of a 95 % interval.
+SURE = 1.96
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a method made of a stream: how many it had right in each batch, of how many."""
+
+    right: tuple[int, ...]
+    images: tuple[int, ...]
+    collapsed: bool = False
+    failed: str | None = None
+    """Why it broke off; the rest of it says nothing then."""
+    seconds: float = 0.0
+
+    @property
+    def accuracy(self) -> float:
+        return 100 * sum(self.right) / max(sum(self.images), 1)
+
+
+Showing = Mapping[str, Evaluation]
+"""What a method made of the streams, by their names."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """In points, with its standard error."""
+
+    mean: float
+    error: float
+
+    @property
+    def margin(self) -> float:
+        """Half of the 95 % interval."""
+        return SURE * self.error
+
+    @property
+    def is_clear(self) -> bool:
+        return abs(self.mean) > self.margin
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} ± {self.margin:.1f}".replace("-", "−")
+
+
+def compare(one: Showing, other: Showing, streams: Sequence[str] | None = None) -> Difference:
+    """Mean over streams of how much better the one is, with its error."""
+    found = [_compare_on(one[name], other[name]) for name in streams or one]
+    error = math.sqrt(sum(each.error**2 for each in found)) / len(found)
+    return Difference(fmean(each.mean for each in found), error)
+
+
+def _compare_on(one: Evaluation, other: Evaluation) -> Difference:
+    """By the ratio of sums over batches, which may differ in size."""
+    total, batches = sum(one.images), len(one.images)
+    if batches < 2:
+        return Difference(one.accuracy - other.accuracy, math.inf)
+    gains = [mine - its for mine, its in zip(one.right, other.right, strict=True)]
+    mean = sum(gains) / total
+    apart = sum((gain - mean * size) ** 2 for gain, size in zip(gains, one.images, strict=True))
+    return Difference(100 * mean, 100 * math.sqrt(batches / (batches - 1) * apart) / total)
+
+
+def score(showing: Showing) -> float:
+    return fmean(one.accuracy for one in showing.values())
+
+
+def collapsed_on(showing: Showing, frozen: Showing) -> list[str]:
+    """Where predictions fell into a few classes, and it did worse for it than without adapting."""
+    return [
+        name
+        for name, one in showing.items()
+        if one.collapsed and one.accuracy < frozen[name].accuracy
+    ]
+
+
+def failure(showing: Showing) -> str | None:
+    broken = {name: one.failed for name, one in showing.items() if one.failed is not None}
+    return next((f"failed on {name}: {why}" for name, why in broken.items()), None)
+
+
+def ranked(showings: Mapping[str, Showing]) -> list[str]:
+    """Those that may be chosen, the best first."""
+    frozen = showings[FROZEN]
+    sound = [
+        name
+        for name, one in showings.items()
+        if failure(one) is None and not collapsed_on(one, frozen)
+    ]
+    return sorted(sound, key=lambda name: -score(showings[name]))
+
+
+def survivors(showings: Mapping[str, Showing], count: int) -> list[str]:
+    """The best so many of a rung, and those that always come, in the order they had."""
+    best = [name for name in ranked(showings) if name not in ALWAYS][:count]
+    return [name for name in showings if name in ALWAYS or name in best]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to take, and what is as good within error."""
+
+    method: str
+    alike: tuple[str, ...]
+    sentence: str
+
+
+def choose(showings: Mapping[str, Showing], passes: Mapping[str, int]) -> Choice:
+    """Of those that are as good as the best within error, the one that costs least; of these the
+    best."""
+    order = ranked(showings)
+    best = order[0]
+    against_best = {name: compare(showings[name], showings[best]) for name in order}
+    alike = [name for name in order if not against_best[name].is_clear]
+    method = min(alike, key=lambda name: (passes[name], order.index(name)))
+    return Choice(method, tuple(alike), _sentence(method, alike, order, showings))
+
+
+def _sentence(
+    method: str, alike: Sequence[str], order: Sequence[str], showings: Mapping[str, Showing]
+) -> str:
+    if method == FROZEN:
+        others = [name for name in order if name != FROZEN]
+        if not others:
+            return "Keep it frozen: nothing else can be had."
+        gain = compare(showings[others[0]], showings[FROZEN])
+        if gain.mean > 0:
+            return (
+                f"Keep it frozen: nothing is better beyond its error; the best, {others[0]}, is "
+                f"{gain} points."
+            )
+        return f"Keep it frozen: all else is worse; the best of it, {others[0]}, is {gain} points."
+    gains = [f"{compare(showings[method], showings[FROZEN])} points over frozen"]
+    if BN in showings and method != BN and failure(showings[BN]) is None:
+        gains.append(f"{compare(showings[method], showings[BN])} over bn")
+    told = f"{' and '.join(gains)}, mean over {len(showings[method])} streams"
+    if len(alike) == 1:
+        return f"Take {method}: {told}."
+    named = enumerated([method, *(name for name in alike if name != method)])
+    return f"Take any of {named}, the differences are noise; {method} costs least: {told}."
+
+
+def why_dropped(name: str, showings: Mapping[str, Showing], best: str) -> str:
+    """Why a method did not come to the next rung."""
+    if (broken := failure(showings[name])) is not None:
+        return broken
+    if where := collapsed_on(showings[name], showings[FROZEN]):
+        return f"collapsed on {enumerated(where)}"
+    images = sum(sum(one.images) for one in showings[name].values())
+    return f"{compare(showings[name], showings[best])} points against {best} after {images} images"
+
+
+def why_not(
+    name: str, showings: Mapping[str, Showing], choice: Choice, passes: Mapping[str, int]
+) -> str:
+    """Why a method of the last rung is not the one to take."""
+    if name not in choice.alike:
+        best = choice.alike[0]
+        return why_dropped(name, showings, best)
+    gain = compare(showings[name], showings[choice.method])
+    ratio = passes[name] / passes[choice.method]
+    costs = f", at {ratio:.2g} times its cost" if ratio > 1 else ""
+    return f"as good as {choice.method} within error ({gain} points){costs}"

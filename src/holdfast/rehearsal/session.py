@@ -1,0 +1,209 @@
+"""A rehearsal as it goes on: it is timed, planned, and gone through rung after rung."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from holdfast.bench.code import code_hashes, hash_source
+from holdfast.bench.opening import shuffled
+from holdfast.data.streams import Flow
+from holdfast.engine.adapter import Adapter
+from holdfast.engine.network import fingerprint
+from holdfast.recipes.compose import compose
+from holdfast.rehearsal.folder import Folder
+from holdfast.rehearsal.images import Parts
+from holdfast.rehearsal.judge import Evaluation, Showing, survivors
+from holdfast.rehearsal.perform import TIMED, Shown, begin, evaluate, time_batches
+from holdfast.rehearsal.plan import ALWAYS, FROZEN, Rung, Timing, plan_rungs
+from holdfast.rehearsal.scenes import Level, Scene
+from holdfast.source.source import Source
+from holdfast.util.files import text_hash
+from holdfast.util.progress import progress, stoppable
+
+# The longest stream that is kept in memory.
+BYTES = 2**30
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a rehearsal is asked to do."""
+
+    methods: tuple[str, ...]
+    scenes: tuple[Scene, ...]
+    severities: tuple[int, ...]
+    batch: int
+    minutes: float
+    head: str | None
+    seed: int
+
+    def made_of(self, model: nn.Module, parts: Parts) -> dict[str, Any]:
+        """All that decides what comes of it; another rehearsal differs in some of it."""
+        named = [method for spec in self.methods for method in compose(spec).methods]
+        code = f"{code_hashes(named)} {hash_source(Path(__file__).parent)}"
+        return {
+            "code": text_hash(code),
+            "model": fingerprint(model),
+            "images": text_hash(parts.source.hash + parts.shown.hash),
+            "methods": list(self.methods),
+            "streams": [f"{one.name}: {one.stream}" for one in self.scenes],
+            "severities": list(self.severities),
+            "batch": self.batch,
+            "minutes": self.minutes,
+            "head": self.head,
+            "seed": self.seed,
+        }
+
+
+class Session:
+    """What is needed on the way. `tell` hears of it in lines."""
+
+    def __init__(
+        self, model: nn.Module, parts: Parts, setting: Setting, folder: Folder, tell: Tell
+    ):
+        self.model, self.parts, self.setting = model, parts, setting
+        self.folder, self.tell = folder, tell
+        self.source = self._open_source()
+
+    def _open_source(self) -> Source:
+        loader = shuffled(self.parts.source)
+        cache = self.folder.path / "work"
+        if self.folder.source.exists():
+            return Source.load(self.folder.source, loader, cache=cache)
+        return Source.from_loader(
+            self.model, loader, limit=None, head=self.setting.head, cache=cache
+        )
+
+    # The plan.
+
+    def make_plan(self, made_of: Mapping[str, Any], start: float) -> dict[str, Any]:
+        """Time the methods, and plan for what is left of the minutes since `start`."""
+        timing, unfit = self._time_methods()
+        methods = [one for one in self.setting.methods if one not in unfit]
+        sizes = [self._sizes(level) for level in range(self._highest() + 1)]
+        rungs, seconds = plan_rungs(
+            methods,
+            lambda level, some: timing.cost(sizes[level], some),
+            60 * self.setting.minutes - (time.monotonic() - start),
+            len(sizes) - 1,
+        )
+        self.source.save(self.folder.source)
+        plan = {
+            "made_of": dict(made_of),
+            "methods": methods,
+            "unfit": unfit,
+            "rungs": [[one.level, one.methods] for one in rungs],
+            "seconds": seconds,
+            "seconds_per_image": {
+                name: found[self.setting.batch] for name, found in timing.methods.items()
+            },
+        }
+        self.folder.keep_plan(plan)
+        return plan
+
+    def _time_methods(self) -> tuple[Timing, dict[str, str]]:
+        """And why those that cannot be set up do not fit."""
+        batches = sorted({self.setting.batch, *(one.stream.batch for one in self.setting.scenes)})
+        images = self._some_images((TIMED + 1) * batches[-1])
+        found: dict[str, dict[int, float]] = {}
+        unfit: dict[str, str] = {}
+        with progress("First timing", len(self.setting.methods)) as advance:
+            for name in self.setting.methods:
+                try:
+                    found[name] = time_batches(self.begin(name), images, batches)
+                except (ValueError, RuntimeError) as error:
+                    if name == FROZEN:
+                        raise
+                    unfit[name] = " ".join(str(error).split())
+                advance(1)
+        start = time.perf_counter()
+        flow = self._flow(self.setting.scenes[-1], 0)
+        made = len(Shown(flow).batches) and flow.samples
+        return Timing(found, (time.perf_counter() - start) / made), unfit
+
+    def _some_images(self, count: int) -> Tensor:
+        return self.parts.shown.images(place % len(self.parts.shown) for place in range(count))
+
+    def _sizes(self, level: int) -> list[tuple[int, int]]:
+        """Images of each stream, and how many come at a time."""
+        flows = ((self._flow(one, level), one.stream.batch) for one in self.setting.scenes)
+        return [(flow.samples, batch) for flow, batch in flows]
+
+    def _highest(self) -> int:
+        """The longest level that there are images for, and room."""
+        shown, level = self.parts.shown, 0
+        largest = BYTES // shown.pixels[0].numel()
+        while (
+            Level.of(level + 1, self.setting.batch).images <= len(shown)
+            and max(images for images, _ in self._sizes(level + 1)) <= largest
+        ):
+            level += 1
+        return level
+
+    def _flow(self, scene: Scene, level: int) -> Flow:
+        setting = self.setting
+        return scene.over(
+            self.parts.shown,
+            Level.of(level, setting.batch),
+            setting.severities,
+            setting.scenes.index(scene),
+            setting.seed,
+        )
+
+    def begin(self, method: str) -> Adapter:
+        return begin(self.model, method, self.source, self.setting.head, self.setting.seed)
+
+    # The rungs.
+
+    def perform(self, plan: Mapping[str, Any]) -> list[dict[str, Showing]]:
+        """What methods made of each rung."""
+        methods: list[str] = plan["methods"]
+        rungs = [Rung(*one) for one in plan["rungs"]]
+        found: list[dict[str, Showing]] = []
+        for number, rung in enumerate(rungs):
+            if number:
+                methods = survivors(found[-1], rung.methods)
+            found.append(self._perform_rung(number, len(rungs), rung, methods, plan["methods"]))
+        return found
+
+    def _perform_rung(
+        self, number: int, count: int, rung: Rung, methods: Sequence[str], known: Sequence[str]
+    ) -> dict[str, Showing]:
+        scenes, sizes = self.setting.scenes, [images for images, _ in self._sizes(rung.level)]
+        others = sum(one not in ALWAYS for one in methods)
+        what = f"Rung {number + 1} of {count}"
+        self.tell(
+            f"{what}: {others} methods beside frozen and bn, {sum(sizes):,} images in "
+            f"{len(scenes)} streams."
+        )
+        found: dict[str, dict[str, Evaluation]] = {name: {} for name in methods}
+        with progress(what, sum(sizes) * len(methods)) as advance, stoppable() as stop:
+
+            def went_on(images: int) -> None:
+                advance(images)
+                if stop.asked:
+                    raise KeyboardInterrupt
+
+            for place, scene in enumerate(scenes):
+                shown: Shown | None = None
+                for name in methods:
+                    key = number, known.index(name), place
+                    known_already = self.folder.evaluation(*key)
+                    if known_already is None:
+                        shown = shown or Shown(self._flow(scene, rung.level))
+                        known_already = evaluate(self.begin(name), shown, went_on)
+                        self.folder.keep(*key, known_already)
+                    else:
+                        advance(sizes[place])
+                    found[name][scene.name] = known_already
+        broken = next((one.failed for one in found[FROZEN].values() if one.failed), None)
+        if broken is not None:
+            raise ValueError(f"The model itself cannot be shown the streams: {broken}.")
+        return dict(found)
