@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import tempfile
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from torch import nn
@@ -111,7 +111,7 @@ def rehearse(
     >>> found = holdfast.rehearse(model, loader, methods=["bn+steady"], minutes=0.5)
     >>> adapter = holdfast.adapt(model, found.method, source=found.source)
     """
-    start = time.monotonic()
+    start = monotonic()
     if not (math.isfinite(minutes) and minutes > 0):
         raise ValueError(f"minutes is a number above 0, not {minutes!r}.")
     batch = whole(batch, "batch", 2)

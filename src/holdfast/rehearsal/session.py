@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from torch import Tensor, nn
@@ -85,31 +85,32 @@ class Session:
 
     def make_plan(self, made_of: Mapping[str, Any], start: float) -> dict[str, Any]:
         """Time the methods, and plan for what is left of the minutes since `start`."""
-        timing, unfit = self._time_methods()
-        methods = [one for one in self.setting.methods if one not in unfit]
+        methods, unfit = self._time_methods()
+        timing = Timing(methods, self._time_making())
         sizes = [self._sizes(level) for level in range(self._highest() + 1)]
         rungs, seconds = plan_rungs(
-            methods,
+            list(methods),
             lambda level, some: timing.cost(sizes[level], some),
-            60 * self.setting.minutes - (time.monotonic() - start),
+            60 * self.setting.minutes - (monotonic() - start),
             len(sizes) - 1,
         )
         self.source.save(self.folder.source)
         plan = {
             "made_of": dict(made_of),
-            "methods": methods,
+            "methods": list(methods),
             "unfit": unfit,
             "rungs": [[one.level, one.methods] for one in rungs],
             "seconds": seconds,
             "seconds_per_image": {
-                name: found[self.setting.batch] for name, found in timing.methods.items()
+                name: found[self.setting.batch] for name, found in methods.items()
             },
         }
         self.folder.keep_plan(plan)
         return plan
 
-    def _time_methods(self) -> tuple[Timing, dict[str, str]]:
-        """And why those that cannot be set up do not fit."""
+    def _time_methods(self) -> tuple[dict[str, dict[int, float]], dict[str, str]]:
+        """Seconds for an image by size of the batch; and why those that cannot be set up do not
+        fit."""
         batches = sorted({self.setting.batch, *(one.stream.batch for one in self.setting.scenes)})
         images = self._some_images((TIMED + 1) * batches[-1])
         found: dict[str, dict[int, float]] = {}
@@ -123,10 +124,13 @@ class Session:
                         raise
                     unfit[name] = " ".join(str(error).split())
                 advance(1)
-        start = time.perf_counter()
-        flow = self._flow(self.setting.scenes[-1], 0)
-        made = len(Shown(flow).batches) and flow.samples
-        return Timing(found, (time.perf_counter() - start) / made), unfit
+        return found, unfit
+
+    def _time_making(self) -> float:
+        """Seconds for an image of a stream."""
+        start, flow = monotonic(), self._flow(self.setting.scenes[-1], 0)
+        Shown(flow)
+        return (monotonic() - start) / flow.samples
 
     def _some_images(self, count: int) -> Tensor:
         return self.parts.shown.images(place % len(self.parts.shown) for place in range(count))
@@ -180,8 +184,8 @@ class Session:
         others = sum(one not in ALWAYS for one in methods)
         what = f"Rung {number + 1} of {count}"
         self.tell(
-            f"{what}: {others} methods beside frozen and bn, {sum(sizes):,} images in "
-            f"{len(scenes)} streams."
+            f"{what}: {others} method{'s' * (others != 1)} beside frozen and bn, {sum(sizes):,} "
+            f"images in {len(scenes)} stream{'s' * (len(scenes) != 1)}."
         )
         found: dict[str, dict[str, Evaluation]] = {name: {} for name in methods}
         with progress(what, sum(sizes) * len(methods)) as advance, stoppable() as stop:
