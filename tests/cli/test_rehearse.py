@@ -78,7 +78,9 @@ def test_ctrl_c_leaves_what_resume_finishes(tmp_path, capsys, monkeypatch):
     assert "pass --resume" in capsys.readouterr().err
     assert main([*command, "--resume"]) == 0
     resumed = capsys.readouterr().out.splitlines()
-    assert main([*SHORT, "--out", str(tmp_path / "whole")]) == 0
+    # A name that nothing lies under: the data themselves are not opened at all.
+    elsewhere = ["--data", "nowhere-c", "--model", "glyphs", "--source", "glyphs"]
+    assert main([*SHORT, *elsewhere, "--out", str(tmp_path / "whole")]) == 0
     assert capsys.readouterr().out.splitlines()[0] == resumed[0]
     assert ending(tmp_path / "stopped") == ending(tmp_path / "whole")
 

@@ -21,6 +21,21 @@ def test_a_method_comes_with_what_it_tunes():
     assert variants("bn") == ["bn"]
 
 
+def test_a_method_comes_with_the_optimiser_of_its_preset_for_small_images():
+    expected = ["roid", "roid(lr=0.001)", "roid(lr=0.001,optimizer=adam)"]
+    assert variants("roid") == expected
+    assert variants("roid+steady")[2] == "roid(lr=0.001,optimizer=adam)+steady"
+    assert variants("roid(optimizer=sgd)") == [
+        "roid(optimizer=sgd)",
+        "roid(lr=0.001,optimizer=sgd)",
+    ]
+    assert variants("roid(lr=0.1)") == ["roid(lr=0.1)"]
+
+
+def test_what_learns_fast_is_tuned_in_smaller_steps_too():
+    assert all(min(holdfast.methods()[name].tunes["lr"]) < 1 for name in ("cotta", "rmt", "petta"))
+
+
 def test_what_somebody_has_written_is_not_tuned():
     assert variants("tent(lr=0.5)+debias") == ["tent(lr=0.5)+debias"]
 

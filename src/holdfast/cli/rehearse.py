@@ -70,7 +70,7 @@ class Rehearse:
 
         import holdfast
         from holdfast.bench.given import share_of_cores
-        from holdfast.bench.materials import Materials
+        from holdfast.bench.materials import MODELS, Materials
         from holdfast.bench.opening import shuffled
         from holdfast.bench.plan import Run
         from holdfast.bench.run import threads
@@ -82,6 +82,11 @@ class Rehearse:
         named = {name: getattr(self, name) for name in given}
         count = share_of_cores(1) if self.threads is None else self.threads
         run = Run.of("frozen", **named, device=self.device or usual, threads=count)
+        if self.model is None and self.data not in MODELS:
+            raise ValueError(
+                f"Which model is to be rehearsed for {self.data}? Pass --model, such as "
+                "resnet20:path/to/weights.safetensors or package.module:factory."
+            )
         materials = Materials(self.out / "cache")
         model = materials.model(run)
         images = materials.source_images(run)

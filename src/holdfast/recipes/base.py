@@ -305,7 +305,7 @@ class Learner(Method):
 
     learns: ClassVar[bool] = True
     backwards: ClassVar[int] = 1
-    tunes: ClassVar = {"lr": (1, 4, 16)}
+    tunes: ClassVar[Mapping[str, tuple[float, ...]]] = {"lr": (0.25, 1, 4)}
 
     lr: float = setting(2.5e-4, "learning rate", at_least=0)
     momentum: float = setting(0.9, "momentum of SGD, first beta of Adam", at_least=0, at_most=0.999)

@@ -13,14 +13,18 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from holdfast.recipes.compose import compose, parse
+from holdfast.util.settings import Value
 
 FROZEN, BN = "frozen", "bn"
 # They come in every rung: all others are compared with them.
 ALWAYS = (FROZEN, BN)
 DEFAULT = (
     *("bn+steady", "tent", "eata+debias", "eata+debias+steady"),
-    *("roid", "deyo", "deyo+steady"),
+    *("roid", "roid+steady", "deyo", "deyo+steady"),
 )
+# The preset whose optimiser and rate are another thing to try.
+SMALL_IMAGES = "cifar100-c"
+DESCENT = ("optimizer", "lr", "nesterov", "momentum")
 # So many come to the last rung, beside those that always come.
 FINALISTS = 4
 # What a first timing foretells is not quite what comes: so much of the time is planned for.
@@ -37,19 +41,24 @@ def candidates(specs: Sequence[str]) -> list[str]:
 
 
 def variants(spec: str) -> list[str]:
-    """The method with each value that its host tunes; as it stands where it says them itself."""
+    """The method with each value that its host tunes, and with the optimiser and the rate that its
+    papers take for small images, where those are others; as it stands where it says them itself."""
     host, *plugins = parse(spec)
     resolved = compose(spec).host
     free = {name: factors for name, factors in host.tunes.items() if name not in host.given}
-    found = []
-    for factors in product(*free.values()):
-        values = {
+    found: list[dict[str, Value]] = [
+        {
             name: float(f"{getattr(resolved, name) * factor:.4g}")
             for name, factor in zip(free, factors, strict=True)
             if factor != 1
         }
-        found.append("+".join(map(str, (replace(host, **values), *plugins))))
-    return found
+        for factors in product(*free.values())
+    ]
+    published = host.presets.get(SMALL_IMAGES, {})
+    descent = {name: value for name, value in published.items() if name in DESCENT}
+    if "optimizer" in descent and not descent.keys() & host.given.keys():
+        found.append(descent)
+    return ["+".join(map(str, (replace(host, **values), *plugins))) for values in found]
 
 
 def passes(spec: str) -> int:
