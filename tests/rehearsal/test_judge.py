@@ -103,14 +103,19 @@ def test_frozen_where_all_else_is_worse():
         {"frozen": level(0.5, 0.5), "bn": level(0.3, 0.4), "tent": level(0.1, 0.4)}, COSTS
     )
     assert found.method == "frozen"
-    assert found.sentence.startswith("Keep it frozen: all else is worse; the best of it, bn, is −1")
+    assert found.sentence.startswith(
+        "Keep it frozen: all else is worse; the best of the others, bn, is at −1"
+    )
 
 
 def test_frozen_where_nothing_is_better_beyond_its_error():
     showings = {"frozen": uneven(0), "bn": uneven(-9), "tent": uneven(1, wobble=4)}
     found = choose(showings, COSTS)
     assert found.method == "frozen" and "tent" in found.alike
-    assert "nothing is better beyond its error; the best, tent, is +" in found.sentence
+    assert (
+        "nothing is better beyond its error; the best of the others, tent, is at +"
+        in found.sentence
+    )
 
 
 def test_any_of_those_whose_differences_are_noise_and_the_cheapest_first():
@@ -118,18 +123,28 @@ def test_any_of_those_whose_differences_are_noise_and_the_cheapest_first():
         "frozen": level(0.2, 0.2),
         "bn": level(0.2, 0.3),
         "eata": uneven(8, wobble=-6),
-        "tent": uneven(9),
+        "tent": uneven(9, wobble=-2),
         "sar": uneven(10, wobble=2),
     }
     found = choose(showings, COSTS)
     assert set(found.alike) == {"sar", "tent", "eata"}
-    assert found.method == "tent"  # as cheap as eata, and better
-    assert found.sentence.startswith(
-        "Take any of tent, sar and eata, the differences are noise; tent costs least: +"
-    )
+    assert found.method == "tent"  # cheaper than sar, as cheap as eata, and better
+    assert found.sentence.startswith("Take tent, or sar or eata (the differences are noise): +")
     assert "at 2 times its cost" in why_not("sar", showings, found, COSTS)
     assert "as good as tent within error" in why_not("eata", showings, found, COSTS)
     assert "points against sar after 444 images" in why_not("bn", showings, found, COSTS)
+
+
+def test_what_is_cheaper_is_taken_only_if_it_is_near_the_best():
+    """Within noise, but by more than a standard error."""
+    even = (64,) * 4
+    best = {"x": Evaluation((40,) * 4, even)}
+    cheap = {"x": Evaluation((40, 36, 40, 36), even)}
+    apart = compare(cheap, best)
+    assert 1 < -apart.mean / apart.error < 1.96
+    bad = {"x": Evaluation((0,) * 4, even)}
+    found = choose({"frozen": bad, "bn": bad, "tent": cheap, "sar": best}, COSTS)
+    assert found.method == "sar" and found.alike == ("sar", "tent")
 
 
 def test_what_collapsed_and_lost_by_it_is_not_taken_however_good_it_is_elsewhere():

@@ -15,8 +15,10 @@ from statistics import fmean
 from holdfast.rehearsal.plan import ALWAYS, BN, FROZEN
 from holdfast.util.words import enumerated
 
-# Standard errors of a 95 % interval.
+# Standard errors of a 95 % interval: what lies within is noise.
 SURE = 1.96
+# As few from the best: what is cheaper is taken in its place.
+NEAR = 1.0
 
 
 @dataclass(frozen=True)
@@ -122,38 +124,39 @@ class Choice:
 
 
 def choose(showings: Mapping[str, Showing], passes: Mapping[str, int]) -> Choice:
-    """Of those that are as good as the best within error, the one that costs least; of these the
-    best."""
+    """Frozen, unless something is better beyond its error. Else, of those within a standard error
+    of the best, the one that costs least; of these the best."""
     order = ranked(showings)
-    best = order[0]
-    against_best = {name: compare(showings[name], showings[best]) for name in order}
+    against_best = {name: compare(showings[name], showings[order[0]]) for name in order}
     alike = [name for name in order if not against_best[name].is_clear]
-    method = min(alike, key=lambda name: (passes[name], order.index(name)))
-    return Choice(method, tuple(alike), _sentence(method, alike, order, showings))
+    near = [name for name in alike if -against_best[name].mean <= NEAR * against_best[name].error]
+    method = min(near, key=lambda name: (passes[name], order.index(name)))
+    method = FROZEN if FROZEN in alike else method
+    told = _told_frozen if method == FROZEN else _told
+    return Choice(method, tuple(alike), told(method, alike, order, showings))
 
 
-def _sentence(
+def _told_frozen(
     method: str, alike: Sequence[str], order: Sequence[str], showings: Mapping[str, Showing]
 ) -> str:
-    if method == FROZEN:
-        others = [name for name in order if name != FROZEN]
-        if not others:
-            return "Keep it frozen: nothing else can be had."
-        gain = compare(showings[others[0]], showings[FROZEN])
-        if gain.mean > 0:
-            return (
-                f"Keep it frozen: nothing is better beyond its error; the best, {others[0]}, is "
-                f"{gain} points."
-            )
-        return f"Keep it frozen: all else is worse; the best of it, {others[0]}, is {gain} points."
+    others = [name for name in order if name != method]
+    if not others:
+        return "Keep it frozen: there is nothing else that can be taken."
+    gain = compare(showings[others[0]], showings[method])
+    why = "all else is worse" if gain.mean < 0 else "nothing is better beyond its error"
+    return f"Keep it frozen: {why}; the best of the others, {others[0]}, is at {gain} points."
+
+
+def _told(
+    method: str, alike: Sequence[str], order: Sequence[str], showings: Mapping[str, Showing]
+) -> str:
     gains = [f"{compare(showings[method], showings[FROZEN])} points over frozen"]
     if BN in showings and method != BN and failure(showings[BN]) is None:
         gains.append(f"{compare(showings[method], showings[BN])} over bn")
-    told = f"{' and '.join(gains)}, mean over {len(showings[method])} streams"
-    if len(alike) == 1:
-        return f"Take {method}: {told}."
-    named = enumerated([method, *(name for name in alike if name != method)])
-    return f"Take any of {named}, the differences are noise; {method} costs least: {told}."
+    others = [name for name in alike if name != method]
+    noise = f", or {' or '.join(others)} (the differences are noise)" if others else ""
+    found = f"{' and '.join(gains)}, mean over {len(showings[method])} streams"
+    return f"Take {method}{noise}: {found}."
 
 
 def why_dropped(name: str, showings: Mapping[str, Showing], best: str) -> str:

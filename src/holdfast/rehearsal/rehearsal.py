@@ -108,7 +108,9 @@ def rehearse(
     >>> import holdfast
     >>> from holdfast.data import glyphs
     >>> model, loader = glyphs.model(), glyphs.source_loader(400)
-    >>> found = holdfast.rehearse(model, loader, methods=["bn+steady"], minutes=0.5)
+    >>> found = holdfast.rehearse(model, loader, methods=["bn"], streams=["continual"])
+    >>> found.method
+    'bn'
     >>> adapter = holdfast.adapt(model, found.method, source=found.source)
     """
     start = monotonic()
