@@ -1,6 +1,8 @@
 """A rehearsal from end to end, on the toy net."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,10 +10,11 @@ from rehearsing import BATCH, ending, loader, net, rehearse, time_alike
 from toys import group_norm, toy_net
 
 import holdfast
-from holdfast.rehearsal import session
+from holdfast.rehearsal import rehearsal, session
 from holdfast.rehearsal.judge import Evaluation
 from holdfast.rehearsal.perform import Shown, evaluate
 from holdfast.rehearsal.plan import Rung
+from holdfast.rehearsal.scenes import scenes
 
 FEW = {"streams": ["continual", "correlated"]}
 
@@ -238,3 +241,16 @@ def test_images_of_a_model_in_float64():
     model = net().double()
     found = holdfast.rehearse(model, loader(), methods=["bn"], batch=BATCH, minutes=0.03, **FEW)
     assert found.method in ("frozen", "bn")
+
+
+def test_the_documentations_code_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "rehearse.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.S)
+    monkeypatch.setattr(rehearsal, "candidates", lambda methods: ["frozen", "bn"])
+    monkeypatch.setattr(rehearsal, "scenes", lambda streams, batch: scenes(FEW["streams"], BATCH))
+    code = code.replace("minutes=10", "minutes=0.03, batch=16")
+    names = {"holdfast": holdfast, "model": net(), "labelled_loader": loader()}
+    exec(code, names)
+    assert names["adapter"](loader(1)[0][0]).shape == (28, 7)
+    assert (tmp_path / "rehearsal" / "rehearsal.json").exists()

@@ -27,22 +27,24 @@ LEAST_SHARE = 0.5
 
 
 class Held(Images):
-    """Images in memory, as bytes."""
+    """Images in memory, as bytes; some of them share that memory."""
 
-    def __init__(self, pixels: Tensor, labels: Array, classes: int):
+    def __init__(self, pixels: Tensor, labels: Array, classes: int, places: Array | None = None):
         self.pixels = pixels
         self.labels = labels
         self.classes = classes
+        self.places = np.arange(len(labels)) if places is None else places
 
     def raw(self, indices: Sequence[int]) -> Tensor:
-        return self.pixels[torch.as_tensor(list(indices), dtype=torch.int64)]
+        return self.pixels[torch.from_numpy(self.places[list(indices)])]
 
     def some(self, indices: Array) -> Held:
-        return Held(self.raw(indices.tolist()), self.labels[indices], self.classes)
+        return Held(self.pixels, self.labels[indices], self.classes, self.places[indices])
 
     @property
     def hash(self) -> str:
-        return tensor_hash({"pixels": self.pixels, "labels": torch.from_numpy(self.labels)})
+        pixels = self.raw(range(len(self)))
+        return tensor_hash({"pixels": pixels, "labels": torch.from_numpy(self.labels)})
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,7 @@ def rehearse(
         made_of = setting.made_of(model, parts)
         plan = place.plan(made_of, resume=resume)
         session = Session(model, parts, setting, place, tell)
+        session.open_source(stored=plan is not None)
         if plan is None:
             plan = session.make_plan(made_of, start)
         found = conclude(plan, session.perform(plan))

@@ -70,16 +70,16 @@ class Session:
     ):
         self.model, self.parts, self.setting = model, parts, setting
         self.folder, self.tell = folder, tell
-        self.source = self._open_source()
+        self.source: Source
 
-    def _open_source(self) -> Source:
-        loader = shuffled(self.parts.source)
-        cache = self.folder.path / "work"
-        if self.folder.source.exists():
-            return Source.load(self.folder.source, loader, cache=cache)
-        return Source.from_loader(
-            self.model, loader, limit=None, head=self.setting.head, cache=cache
-        )
+    def open_source(self, *, stored: bool) -> None:
+        """What is known of the source; `stored`: in a file that is of this rehearsal."""
+        loader, cache = shuffled(self.parts.source), self.folder.path / "work"
+        if stored and self.folder.source.exists():
+            self.source = Source.load(self.folder.source, loader, cache=cache)
+        else:
+            head = self.setting.head
+            self.source = Source.from_loader(self.model, loader, None, head=head, cache=cache)
 
     # The plan.
 
@@ -199,14 +199,14 @@ class Session:
                 shown: Shown | None = None
                 for name in methods:
                     key = number, known.index(name), place
-                    known_already = self.folder.evaluation(*key)
-                    if known_already is None:
-                        shown = shown or Shown(self._flow(scene, rung.level))
-                        known_already = evaluate(self.begin(name), shown, went_on)
-                        self.folder.keep(*key, known_already)
-                    else:
+                    evaluation = self.folder.evaluation(*key)
+                    if evaluation is not None:
                         advance(sizes[place])
-                    found[name][scene.name] = known_already
+                    else:
+                        shown = shown or Shown(self._flow(scene, rung.level))
+                        evaluation = evaluate(self.begin(name), shown, went_on)
+                        self.folder.keep(*key, evaluation)
+                    found[name][scene.name] = evaluation
         broken = next((one.failed for one in found[FROZEN].values() if one.failed), None)
         if broken is not None:
             raise ValueError(f"The model itself cannot be shown the streams: {broken}.")
