@@ -57,7 +57,6 @@ def rehearse(folder=None, *, batches=12, **options):
 def ending(folder):
     """What a rehearsal wrote at its end, but for times."""
     found = json.loads((folder / "rehearsal.json").read_text())
-    found.pop("seconds_per_image")
     for one in found["standings"]:
         one.pop("cost")
     return found

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from holdfast.rehearsal.judge import (
+    Difference,
     Evaluation,
     choose,
     compare,
@@ -79,6 +80,11 @@ def test_the_error_is_right_on_average():
     assert 0.91 < within / 400 < 0.98
 
 
+def test_a_difference_is_written_with_its_sign_and_half_its_interval():
+    assert str(Difference(-3.14, 0.5)) == "−3.1 ± 1.0"
+    assert str(Difference(-0.02, 0.1)) == "+0.0 ± 0.2"
+
+
 def test_one_batch_alone_shows_nothing():
     one, other = ({"x": Evaluation((right,), (64,))} for right in (60, 10))
     assert not compare(one, other).is_clear
@@ -135,16 +141,26 @@ def test_any_of_those_whose_differences_are_noise_and_the_cheapest_first():
     assert "points against sar after 444 images" in why_not("bn", showings, found, COSTS)
 
 
-def test_what_is_cheaper_is_taken_only_if_it_is_near_the_best():
-    """Within noise, but by more than a standard error."""
+def near_misses():
+    """One that is within noise of another, but by more than a standard error; and a bad one."""
     even = (64,) * 4
-    best = {"x": Evaluation((40,) * 4, even)}
-    cheap = {"x": Evaluation((40, 36, 40, 36), even)}
-    apart = compare(cheap, best)
+    rights = (40,) * 4, (40, 36, 40, 36), (0,) * 4
+    best, below, bad = ({"x": Evaluation(right, even)} for right in rights)
+    apart = compare(below, best)
     assert 1 < -apart.mean / apart.error < 1.96
-    bad = {"x": Evaluation((0,) * 4, even)}
-    found = choose({"frozen": bad, "bn": bad, "tent": cheap, "sar": best}, COSTS)
+    return best, below, bad
+
+
+def test_what_is_cheaper_is_taken_only_if_it_is_near_the_best():
+    best, below, bad = near_misses()
+    found = choose({"frozen": bad, "bn": bad, "tent": below, "sar": best}, COSTS)
     assert found.method == "sar" and found.alike == ("sar", "tent")
+
+
+def test_frozen_is_kept_unless_something_is_better_beyond_all_noise():
+    best, below, bad = near_misses()
+    found = choose({"frozen": below, "bn": bad, "tent": best}, COSTS)
+    assert found.method == "frozen" and found.alike == ("tent", "frozen")
 
 
 def test_what_collapsed_and_lost_by_it_is_not_taken_however_good_it_is_elsewhere():

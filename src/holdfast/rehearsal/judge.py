@@ -58,7 +58,7 @@ class Difference:
         return abs(self.mean) > self.margin
 
     def __str__(self) -> str:
-        return f"{self.mean:+.1f} ± {self.margin:.1f}".replace("-", "−")
+        return f"{round(self.mean, 1) + 0.0:+.1f} ± {self.margin:.1f}".replace("-", "−")
 
 
 def compare(one: Showing, other: Showing, streams: Sequence[str] | None = None) -> Difference:

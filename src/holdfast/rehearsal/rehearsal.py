@@ -140,7 +140,7 @@ def rehearse(
         session.open_source(stored=plan is not None)
         if plan is None:
             plan = session.make_plan(made_of, start)
-        found = conclude(plan, session.perform(plan))
+        found = conclude(session.perform(plan))
         rehearsal = Rehearsal(
             found.choice.method,
             found.choice.sentence,
@@ -163,7 +163,6 @@ def _as_json(rehearsal: Rehearsal, plan: Mapping[str, Any]) -> dict[str, Any]:
         "ruled_out": rehearsal.ruled_out,
         "rungs": plan["rungs"],
         "made_of": plan["made_of"],
-        "seconds_per_image": plan["seconds_per_image"],
     }
 
 

@@ -101,9 +101,7 @@ class Session:
             "unfit": unfit,
             "rungs": [[one.level, one.methods] for one in rungs],
             "seconds": seconds,
-            "seconds_per_image": {
-                name: found[self.setting.batch] for name, found in methods.items()
-            },
+            "seconds_per_image": methods,
         }
         self.folder.keep_plan(plan)
         return plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.rehearsal.judge import (
     Choice,
@@ -45,7 +45,7 @@ class Standing:
     passes: int
     """What it costs, in forwards; a backward counts two."""
     cost: float
-    """Its time for an image, over that of frozen."""
+    """The time that it took, over that of frozen on the same streams."""
     why: str
     """Why it is not the one to take; empty of the one that is."""
 
@@ -55,8 +55,8 @@ class Conclusion(NamedTuple):
     standings: tuple[Standing, ...]
 
 
-def conclude(plan: Mapping[str, Any], rungs: Sequence[Mapping[str, Showing]]) -> Conclusion:
-    costs = {name: passes(name) for name in plan["methods"]}
+def conclude(rungs: Sequence[Mapping[str, Showing]]) -> Conclusion:
+    costs = {name: passes(name) for name in rungs[0]}
     choice = choose(rungs[-1], costs)
     standings: list[Standing] = []
     for number in reversed(range(len(rungs))):
@@ -73,16 +73,15 @@ def conclude(plan: Mapping[str, Any], rungs: Sequence[Mapping[str, Showing]]) ->
                 why = why_not(name, showings, choice, costs)
             else:
                 why = ""
-            seconds = plan["seconds_per_image"]
-            cost = seconds[name] / seconds[FROZEN]
-            standings.append(_standing(name, number, showings, costs[name], cost, why))
+            standings.append(_standing(name, number, showings, costs[name], why))
     return Conclusion(choice, tuple(standings))
 
 
 def _standing(
-    name: str, rung: int, showings: Mapping[str, Showing], passes: int, cost: float, why: str
+    name: str, rung: int, showings: Mapping[str, Showing], passes: int, why: str
 ) -> Standing:
     showing, frozen = showings[name], showings[FROZEN]
+    taken = [sum(one.seconds for one in some.values()) for some in (showing, frozen)]
     drift = [stream for stream in showing if stream != CLEAN]
     compared = name != FROZEN and failure(showing) is None
     against_bn = compared and BN in showings and name != BN and failure(showings[BN]) is None
@@ -101,6 +100,6 @@ def _standing(
         worst=worst,
         collapsed=tuple(collapsed_on(showing, frozen)),
         passes=passes,
-        cost=cost,
+        cost=taken[0] / max(taken[1], 1e-9),
         why=why,
     )

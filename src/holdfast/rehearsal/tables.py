@@ -21,7 +21,7 @@ COLUMNS = (
     Column("on drift", "points over frozen, mean over the other streams"),
     Column("worst stream", "that with the smallest gain over frozen"),
     Column("collapsed", "streams on which predictions fell into a few classes", is_text=True),
-    Column("time", "for an image, over that of frozen"),
+    Column("time", "that it took, over that of frozen"),
     Column("images", "that it was judged on"),
 )
 
