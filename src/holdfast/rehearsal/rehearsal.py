@@ -69,9 +69,11 @@ class Rehearsal:
 
     def page(self) -> str:
         """One HTML file that needs no other."""
-        from holdfast.report.rehearsed import page
+        from holdfast.report.rehearsed import Gain, page
 
-        return page(self.sentence, [self.table, self.streams], self.ruled_out, NOTE)
+        last = [one for one in self.standings if one.rung == self.standings[0].rung]
+        gains = [Gain(one.method, one.gain.mean, one.gain.margin) for one in last if one.gain]
+        return page(self.sentence, gains, [self.table, self.streams], self.ruled_out, NOTE)
 
 
 def rehearse(
