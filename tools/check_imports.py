@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 NAME = "holdfast"
-HIGH = {"paper", "report", "cli"}
+HIGH = {"paper", "rehearsal", "report", "cli"}
 ABOVE_DATA = {"explain", "bench", "results", *HIGH}
 ABOVE_ENGINE = {"models", "data", *ABOVE_DATA}
 ALL = {"api", "engine", "parts", "recipes", "source", "util", *ABOVE_ENGINE}
@@ -38,7 +38,8 @@ FORBIDDEN: dict[str, set[str]] = {
     "explain": ABOVE_DATA,
     "bench": {"results", *HIGH},
     "results": HIGH,
-    "paper": {"report", "cli"},
+    "paper": {"rehearsal", "report", "cli"},
+    "rehearsal": {"paper", "cli"},
     "report": ALL - {"results", "util"},
     "cli": set(),
     "__main__": ALL - {"cli"},

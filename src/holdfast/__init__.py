@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from holdfast.recipes.tent import Tent as Tent
     from holdfast.recipes.tsd import Tsd as Tsd
     from holdfast.recipes.ttac import Ttac as Ttac
+    from holdfast.rehearsal.rehearsal import Rehearsal as Rehearsal
+    from holdfast.rehearsal.rehearsal import rehearse as rehearse
     from holdfast.source.source import Source as Source
     from holdfast.util.cpu import tune_cpu as tune_cpu
     from holdfast.util.settings import setting as setting
@@ -69,6 +71,7 @@ else:
         "Last": "engine.last",
         "Learner": "recipes.base",
         "Method": "recipes.base",
+        "Rehearsal": "rehearsal.rehearsal",
         "Source": "source.source",
         "adapt": "api",
         "compose": "recipes.compose",
@@ -77,6 +80,7 @@ else:
         "methods": "recipes.registry",
         "normalized": "models.normalization",
         "register": "recipes.registry",
+        "rehearse": "rehearsal.rehearsal",
         "setting": "util.settings",
         "tune_cpu": "util.cpu",
     }

@@ -38,7 +38,7 @@ def test_a_run_builds_its_stream_once_and_reads_its_data_s_fingerprint_once(tmp_
 def test_the_fingerprint_of_images_that_are_kept_is_that_of_the_images(tmp_path, monkeypatch):
     monkeypatch.setattr(materials_module, "DRAWN_IMAGES", 64)
     materials, run = Materials(tmp_path), Run.of("debias", domains="fog", limit=8)
-    data, source = materials.data(run), materials._source_set(run)
+    data, source = materials.data(run), materials.source_images(run)
     assert materials.data_hash(run) == materials_module.data_fingerprint(data)
     assert materials._hash_of(source) == materials_module.data_fingerprint(source)
 
@@ -72,7 +72,7 @@ def test_images_of_folders_come_in_the_size_that_was_asked_for(photos, tmp_path)
     for size, side in ((None, 224), (32, 32)):
         run = Run.of("debias", **given, size=size)
         assert next(iter(materials.flow(run))).images.shape[-2:] == (side, side)
-        assert materials._source_set(run).image(0).shape[-2:] == (side, side)
+        assert materials.source_images(run).image(0).shape[-2:] == (side, side)
     folder = perform(Run.of("bn", **given, size=32), materials, tmp_path)
     assert facts([StoredRun.of(folder)])["size"] == "32"
     with pytest.raises(ValueError, match="size is a whole number from 1 on, not 0"):

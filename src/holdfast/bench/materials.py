@@ -178,7 +178,7 @@ class Materials:
 
     # The source.
 
-    def _source_set(self, run: Run) -> Images:
+    def source_images(self, run: Run) -> Images:
         """The images that the model was trained on, or some of them."""
         name = run.model.source or SOURCES.get(run.data.name)
         if name is None:
@@ -211,7 +211,7 @@ class Materials:
         path = _source_file(run)
         if path is not None:
             return self._file_hash(path)
-        images, fisher = self._hash_of(self._source_set(run)), self._fisher_hash(run) or ""
+        images, fisher = self._hash_of(self.source_images(run)), self._fisher_hash(run) or ""
         return _digest(f"{images} {fisher} {SOURCE_IMAGES} {_source_batch(run)}")
 
     def health_hash(self, run: Run) -> str | None:
@@ -223,7 +223,7 @@ class Materials:
         if path is not None:
             return self._file_hash(path)
         try:
-            images = self._hash_of(self._source_set(run))
+            images = self._hash_of(self.source_images(run))
         except (FileNotFoundError, ValueError):
             if run.model.source is not None:  # what was asked for has to be there
                 raise
@@ -259,7 +259,7 @@ class Materials:
 
         if file is not None:
             return self._cached(("source", file, id(model), health), lambda: loaded(file))
-        images, path = self._source_set(run), self._source_path(run)
+        images, path = self.source_images(run), self._source_path(run)
 
         def opened() -> Source:
             limit = SOURCE_IMAGES if needed else HEALTH_SOURCE
@@ -306,7 +306,7 @@ class Materials:
         return self.folder / "sources" / code[:16]
 
     def _source_path(self, run: Run) -> Path:
-        images = self._hash_of(self._source_set(run))
+        images = self._hash_of(self.source_images(run))
         made_of = [self.model_hash(run), images, run.model.head, self._fisher_hash(run)]
         if self.source_hash(run) is None:
             made_of.append("health alone")

@@ -1,4 +1,4 @@
-"""The command line: `holdfast run`, `paper`, `sweep`, `report`, `data`, `doctor`, `card` …"""
+"""The command line: `holdfast run`, `rehearse`, `paper`, `sweep`, `report`, `data`, `doctor` …"""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import holdfast
 from holdfast.cli.data import Data
 from holdfast.cli.options import Specs
 from holdfast.cli.paper import Paper
+from holdfast.cli.rehearse import Rehearse
 from holdfast.cli.report import Report
 from holdfast.cli.run import Run
 from holdfast.cli.sweep import Sweep
@@ -113,7 +114,7 @@ class Card:
         show(find_card(self.name, self.preset))
 
 
-Command = Run | Paper | Sweep | Report | Doctor | Methods | Streams | Card | Data
+Command = Run | Rehearse | Paper | Sweep | Report | Doctor | Methods | Streams | Card | Data
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -83,6 +83,8 @@ class Method(Settled):
     backwards: ClassVar[int] = 0
     # How often, at least and at most, terms are asked of a batch.
     passes: ClassVar[tuple[int, int]] = (1, 1)
+    # What is worth trying at other values before deployment: multiples of what it is set to.
+    tunes: ClassVar[Mapping[str, tuple[float, ...]]] = {}
     presets: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
     # Values for a plug-in that is its own host.
     alone: ClassVar[Mapping[str, Value]] = {}
@@ -303,6 +305,7 @@ class Learner(Method):
 
     learns: ClassVar[bool] = True
     backwards: ClassVar[int] = 1
+    tunes: ClassVar[Mapping[str, tuple[float, ...]]] = {"lr": (0.25, 1, 4)}
 
     lr: float = setting(2.5e-4, "learning rate", at_least=0)
     momentum: float = setting(0.9, "momentum of SGD, first beta of Adam", at_least=0, at_most=0.999)

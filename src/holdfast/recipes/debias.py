@@ -92,6 +92,7 @@ class Debias(Learner):
         "adaptation, arXiv 2403.01344"
     )
     memory: ClassVar[str] = "two prototypes a class"
+    tunes: ClassVar = {"lr": (1, 4, 16)}
     plugin: ClassVar[bool] = True
     neutral: ClassVar = {"lambda_ema": 0.0, "lambda_src": 0.0}
     standalone: ClassVar[bool] = False

@@ -91,6 +91,7 @@ class Deyo(Learner):
         "on batches of which DeYO kept none."
     )
     memory: ClassVar[str] = "the activations of the reliable images' forward, without a graph"
+    tunes: ClassVar = {"lr": (1, 4)}
     presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
 
     nesterov: bool = setting(True)

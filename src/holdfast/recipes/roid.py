@@ -40,6 +40,7 @@ class Diverse(Learner):
     """What ROID and CMF share: their losses, and the correction of what leaves."""
 
     backwards: ClassVar[int] = 1
+    tunes: ClassVar = {"lr": (1, 4)}
     presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
 
     nesterov: bool = setting(True)

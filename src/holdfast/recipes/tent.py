@@ -28,6 +28,8 @@ class Tent(Learner):
         "Wang et al. 2021, Tent: Fully test-time adaptation by entropy minimization, "
         "arXiv 2006.10726"
     )
+    tunes: ClassVar = {"lr": (1, 4, 16)}
+
     lr: float = setting(1e-4)
 
     def terms(self, task: Task) -> list[Term]:

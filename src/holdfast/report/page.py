@@ -102,7 +102,7 @@ class Report:
 
 def page(report: Report, *, every: float | None = None) -> str:
     """The whole file. `every`: seconds between two looks for news, where it is served."""
-    script, library = _static("page.js"), _library()
+    script, library = static("page.js"), _library()
     html = render(
         "page.html",
         report=report,
@@ -116,7 +116,7 @@ def page(report: Report, *, every: float | None = None) -> str:
         version=__version__,
         made_at=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         hashes=[_hash(library), _hash(script)],
-        style_sheet=_static("page.css"),
+        style_sheet=static("page.css"),
         data=as_json(_data(report)),
         library=library,
         script=script,
@@ -194,7 +194,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _static(name: str) -> Markup:
+def static(name: str) -> Markup:
     return Markup((STATIC / name).read_text(encoding="utf-8"))
 
 
