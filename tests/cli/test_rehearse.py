@@ -13,7 +13,7 @@ from holdfast.data import glyphs
 from holdfast.rehearsal import session
 from holdfast.rehearsal.perform import evaluate
 
-SHORT = ["rehearse", "--images", "224", "--batch", "16", "--minutes", "0.03", "--threads", "1"]
+SHORT = ["rehearse", "--images", "300", "--batch", "16", "--minutes", "0.03", "--threads", "1"]
 SHORT += ["-m", "tent(lr=0.001)", "--stream", "continual", "--stream", "correlated"]
 
 

@@ -12,6 +12,8 @@ import tyro
 from holdfast.cli.options import Many, Specs
 
 OUT = Path("rehearsal")
+# A seed of the embedded benchmark that its network was not trained on.
+UNSEEN = 1
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Rehearse:
         from holdfast.bench.plan import Run
         from holdfast.bench.run import threads
         from holdfast.cli.run import show_blocks
+        from holdfast.data.glyphs import Glyphs
         from holdfast.report.follow import write
 
         usual = "cuda" if torch.cuda.is_available() else "cpu"
@@ -89,7 +92,9 @@ class Rehearse:
             )
         materials = Materials(self.out / "cache")
         model = materials.model(run)
-        images = materials.source_images(run)
+        # The embedded net's images can be drawn anew, so that it has not seen them.
+        drawn = self.source is None and self.data == "glyphs-c"
+        images = Glyphs("train", seed=UNSEEN) if drawn else materials.source_images(run)
         with threads(count):
             found = holdfast.rehearse(
                 model,
