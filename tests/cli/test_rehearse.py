@@ -61,7 +61,9 @@ def test_it_ends_with_a_sentence_tables_and_a_page_and_reads_no_test_label(
 
 
 def test_ctrl_c_leaves_what_resume_finishes(tmp_path, capsys, monkeypatch):
-    command = [*SHORT, "--out", str(tmp_path / "stopped")]
+    # A name that nothing lies under: the data themselves are not opened at all.
+    named = [*SHORT, "--data", "nowhere-c", "--model", "glyphs", "--source", "glyphs"]
+    command = [*named, "--out", str(tmp_path / "stopped")]
     done = []
 
     def stopped(adapter, shown, tell):
@@ -78,9 +80,7 @@ def test_ctrl_c_leaves_what_resume_finishes(tmp_path, capsys, monkeypatch):
     assert "pass --resume" in capsys.readouterr().err
     assert main([*command, "--resume"]) == 0
     resumed = capsys.readouterr().out.splitlines()
-    # A name that nothing lies under: the data themselves are not opened at all.
-    elsewhere = ["--data", "nowhere-c", "--model", "glyphs", "--source", "glyphs"]
-    assert main([*SHORT, *elsewhere, "--out", str(tmp_path / "whole")]) == 0
+    assert main([*named, "--out", str(tmp_path / "whole")]) == 0
     assert capsys.readouterr().out.splitlines()[0] == resumed[0]
     assert ending(tmp_path / "stopped") == ending(tmp_path / "whole")
 
