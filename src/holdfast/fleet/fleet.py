@@ -17,7 +17,7 @@ from holdfast.engine.last import Last
 from holdfast.engine.network import MemoryFormat
 from holdfast.engine.options import Options, Precision
 from holdfast.engine.turns import Turns
-from holdfast.fleet.folder import Folder, OtherFleetError
+from holdfast.fleet.folder import Folder, OtherFleetError, StateError
 from holdfast.fleet.seat import Seat
 from holdfast.fleet.together import serve
 from holdfast.recipes.base import Method
@@ -267,7 +267,7 @@ class Fleet:
     def _brought_back(self, stream: str, folder: Folder) -> Seat:
         if stream not in folder:
             if aside := folder.aside(stream):
-                raise ValueError(
+                raise StateError(
                     f"The state of {stream!r} was damaged and is set aside as {aside[-1]}: put a "
                     f"whole copy in its place ({folder.file(stream)}), or add({stream!r}) begins "
                     "it anew."
@@ -281,7 +281,7 @@ class Fleet:
             raise
         except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
             kept = folder.set_aside(stream)
-            raise ValueError(
+            raise StateError(
                 f"The state of {stream!r} cannot be read ({first_line(error)}) and was set aside "
                 f"as {kept}: put a whole copy in its place ({folder.file(stream)}), or "
                 f"add({stream!r}) begins it anew."

@@ -117,7 +117,11 @@ class Folder:
             path.unlink(missing_ok=True)
 
 
-class OtherFleetError(ValueError):
+class StateError(ValueError):
+    """A stream's saved state cannot be gone on from: it is damaged, or another fleet's."""
+
+
+class OtherFleetError(StateError):
     """A state that is whole, and not one of this fleet."""
 
 

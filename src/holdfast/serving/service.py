@@ -10,20 +10,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor
 
 from holdfast.fleet.fleet import Fleet
 from holdfast.fleet.folder import StateError
+from holdfast.serving.answering import Answered, Answering, Tickets, every
 from holdfast.serving.errors import (
-    BadRequestError,
     BusyError,
     ConflictError,
-    ServingError,
     StoppingError,
     UnknownStreamError,
 )
-from holdfast.serving.remembered import recall, remember
+from holdfast.serving.keeping import Keeper
 from holdfast.serving.tally import Tally
 from holdfast.serving.waiting import Ticket, Waiting
 
@@ -32,18 +30,11 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Answered:
-    """`repeated`: this request had been answered before; nothing was learnt again."""
-
-    logits: Tensor
-    repeated: bool = False
-
-
-@dataclass(frozen=True)
 class ServiceOptions:
     """How a service runs.
 
     batch: images of a stream that are taken at a time, at most.
+    together: images of all streams that share a step, about.
     deadline: seconds that a request waits for others to share its batch.
     snapshot: seconds after which a stream that has changed is saved, at most; 0: before every
         answer, so that not even a kill loses anything.
@@ -53,14 +44,15 @@ class ServiceOptions:
     """
 
     batch: int = 64
-    deadline: float = 0.05
+    together: int = 256
+    deadline: float = 0.01
     snapshot: float = 30.0
-    waiting: int = 4096
+    waiting: int = 1024
     streams: int = 10_000
     remembered: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("batch", "waiting", "streams", "remembered"):
+        for name in ("batch", "together", "waiting", "streams", "remembered"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is a number of at least 1, not {value!r}.")
@@ -81,12 +73,16 @@ class Service:
         self.fleet = fleet
         self.options = options
         self.tally = Tally()
-        self.troubles: dict[str, str] = {}
+        self.keeper = Keeper(fleet, options.snapshot, self.tally)
+        self._answering = Answering(
+            *(fleet, self.keeper, self.tally),
+            streams=options.streams,
+            remembered=options.remembered,
+        )
+        self.watched = self._answering.watched
         self.stopping = False
         self._waiting: Waiting[Answered] = Waiting(options.batch, options.waiting)
         self._orders: list[Callable[[], None]] = []
-        # Streams whose state is newer than their file, and when they have to be saved.
-        self._unsaved: dict[str, float] = {}
         self._at_work: dict[tuple[str, str], Ticket[Answered]] = {}
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="holdfast-service", daemon=True)
@@ -98,14 +94,16 @@ class Service:
         """An answer to come. A request with an id that was answered before, or waits already, gets
         that answer."""
         now = time.monotonic()
-        due = now + self.options.deadline
         with self._changed:
             self._check_open()
             if request is not None:
                 same = self._at_work.get((stream, request)) or self._waiting.find(stream, request)
-                if same is not None:
+                if same is not None and not same.future.done():
+                    self.tally.repeated += 1
                     return same.future
-            ticket: Ticket[Answered] = Ticket(stream, images, now, due, request)
+            ticket: Ticket[Answered] = Ticket(
+                stream, images, now, now + self.options.deadline, request
+            )
             try:
                 self._waiting.put(ticket)
             except BusyError:
@@ -130,12 +128,26 @@ class Service:
         """What `look` sees of the fleet, between two steps."""
         return self._order(lambda: look(self.fleet))
 
-    def drain(self) -> None:
-        """Take nothing more, answer what waits, save everything, end."""
+    def stop(self) -> None:
+        """Take nothing more; what waits is answered at once, and everything saved."""
         with self._changed:
             self.stopping = True
             self._changed.notify()
+
+    def drain(self) -> list[str]:
+        """Stop, and wait until it is done; the streams that could not be saved."""
+        self.stop()
         self._thread.join()
+        return self.keeper.unsaved()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    @property
+    def waiting(self) -> int:
+        """Images that wait."""
+        return self._waiting.images
 
     def _check_open(self) -> None:
         if self.stopping:
@@ -165,16 +177,19 @@ class Service:
                     now = time.monotonic()
                 stopping = self.stopping
                 orders, self._orders = self._orders, []
-                tickets = self._take(self._waiting.take(now, everything=stopping))
+                # A stream that left memory within a step would be saved without its answers.
+                tickets = self._wanted(
+                    self._waiting.take(now, stopping, self.options.together, self.fleet.resident)
+                )
             try:
                 self._answer(tickets)
                 for order in orders:
                     order()
-                self._save_overdue(now)
+                self.keeper.save_due(time.monotonic(), idle=not tickets)
             except Exception:  # a fault of ours must not end the service
                 log.exception("A fault in the server; it goes on.")
             if stopping and not self._waiting:
-                self._snapshot(None)
+                self.keeper.save_all()
                 return
 
     def _awake(self, now: float) -> bool:
@@ -182,200 +197,68 @@ class Service:
 
     def _pause(self, now: float) -> float | None:
         """Seconds until something has to be done; None: until somebody comes."""
-        times = [*self._unsaved.values()]
-        due = self._waiting.due()
-        if due is not None:
-            times.append(due)
+        times = [at for at in (self._waiting.due(), self.keeper.next()) if at is not None]
         return max(0.0, min(times) - now) if times else None
 
-    def _take(self, found: dict[str, list[Ticket[Answered]]]) -> dict[str, list[Ticket[Answered]]]:
-        """Those that are still wanted, kept in mind for retries that come meanwhile."""
-        wanted: dict[str, list[Ticket[Answered]]] = {}
-        for stream, tickets in found.items():
-            for ticket in tickets:
-                if ticket.future.set_running_or_notify_cancel():
-                    wanted.setdefault(stream, []).append(ticket)
-                    if ticket.request is not None:
-                        self._at_work[stream, ticket.request] = ticket
+    def _wanted(self, found: dict[str, Tickets]) -> dict[str, Tickets]:
+        """Those that nobody has cancelled, kept in mind for retries that come meanwhile."""
+        wanted: dict[str, Tickets] = {}
+        for ticket in every(found):
+            if ticket.future.set_running_or_notify_cancel():
+                wanted.setdefault(ticket.stream, []).append(ticket)
+                if ticket.request is not None:
+                    self._at_work[ticket.stream, ticket.request] = ticket
         return wanted
 
-    def _answer(self, found: dict[str, list[Ticket[Answered]]]) -> None:
-        """One batch of each stream, through one step."""
+    def _answer(self, found: dict[str, Tickets]) -> None:
         try:
-            fresh = {stream: self._fresh(stream, tickets) for stream, tickets in found.items()}
-            self._step({stream: tickets for stream, tickets in fresh.items() if tickets})
-        except BaseException as error:
-            for ticket in (ticket for tickets in found.values() for ticket in tickets):
-                fail(ticket, ServingError(f"A fault in the server: {error!r}"))
-            raise
+            self._answering.answer(found)
         finally:
             with self._changed:
-                for ticket in (ticket for tickets in found.values() for ticket in tickets):
+                for ticket in every(found):
                     self._at_work.pop((ticket.stream, ticket.request or ""), None)
 
-    def _fresh(self, stream: str, tickets: list[Ticket[Answered]]) -> list[Ticket[Answered]]:
-        """Those that were not answered before; a stream that cannot be served answers none."""
-        try:
-            if stream not in self.fleet and len(self.fleet.streams()) >= self.options.streams:
-                self.tally.turned_away["streams"] += len(tickets)
-                raise BusyError(
-                    f"There are {self.options.streams} streams already, which is the limit. Remove "
-                    "one that has ended, or raise the limit.",
-                    after=60,
-                )
-            if stream not in self.fleet:
-                self.fleet.add(stream)
-                log.info("stream %s begins", stream)
-            notes = self.fleet.notes(stream)
-        except Exception as error:
-            problem = self._explained(stream, error)
-            for ticket in tickets:
-                fail(ticket, problem)
-            return []
-        left = []
-        for ticket in tickets:
-            known = recall(notes, ticket.request)
-            if known is None:
-                left.append(ticket)
-            else:
-                self.tally.repeated += 1
-                ticket.future.set_result(Answered(known, repeated=True))
-        return left
-
-    def _step(self, found: dict[str, list[Ticket[Answered]]]) -> None:
-        if not found:
-            return
-        refused: dict[str, Exception] = {}
-        batches = {
-            stream: torch.cat([ticket.images for ticket in tickets])
-            for stream, tickets in found.items()
-        }
-        began = time.monotonic()
-        answers = self.fleet.step(batches, refused=refused)
-        self.tally.steps.add(time.monotonic() - began)
-        for stream, logits in answers.items():
-            self._deliver(stream, found[stream], logits, began)
-        for stream, error in refused.items():
-            if len(found[stream]) == 1:
-                self.tally.outcomes["refused"] += 1
-                fail(found[stream][0], self._explained(stream, error))
-            else:  # one request's images must not cost the others theirs
-                for ticket in found[stream]:
-                    self._step({stream: [ticket]})
-
-    def _deliver(
-        self, stream: str, tickets: list[Ticket[Answered]], logits: Tensor, began: float
-    ) -> None:
-        last, notes = self.fleet.last(stream), self.fleet.notes(stream)
-        self.tally.outcomes["applied" if last.stepped else "skipped"] += 1
-        self.tally.collapses += last.collapsed
-        self.tally.rollbacks += last.rolled_back
-        parts = logits.split([len(ticket.images) for ticket in tickets])
-        for ticket, part in zip(tickets, parts, strict=True):
-            if ticket.request is not None:
-                remember(notes, ticket.request, part, self.options.remembered)
-        problem: ServingError | None = None
-        if self.options.snapshot == 0:
-            try:
-                self._save(stream)
-            except Exception as error:
-                problem = self._explained(stream, error)
-        else:
-            self._unsaved.setdefault(stream, time.monotonic() + self.options.snapshot)
-        for ticket, part in zip(tickets, parts, strict=True):
-            self.tally.waits.add(began - ticket.came)
-            if problem is None:
-                self.tally.answered(len(part))
-                ticket.future.set_result(Answered(part))
-            else:
-                fail(ticket, problem)
-
-    def _explained(self, stream: str, error: Exception) -> ServingError:
-        """An error as the one who asked should see it."""
-        if isinstance(error, ServingError):
-            return error
-        if isinstance(error, StateError):
-            if self.troubles.get(stream) != str(error):
-                log.error("stream %s: %s", stream, error)
-            self.troubles[stream] = str(error)
-            return ConflictError(str(error))
-        if isinstance(error, ValueError | TypeError):
-            return BadRequestError(str(error))
-        log.error("stream %s: a fault in the server", stream, exc_info=error)
-        return ServingError(f"A fault in the server: {error!r}")
-
-    def _save(self, stream: str) -> None:
-        self.fleet.save(stream)
-        self._unsaved.pop(stream, None)
-        self.tally.snapshots += 1
-
-    def _save_overdue(self, now: float) -> None:
-        for stream in [stream for stream, due in self._unsaved.items() if due <= now]:
-            self._try_to_save(stream)
-
-    def _try_to_save(self, stream: str) -> bool:
-        try:
-            self._save(stream)
-        except StateError as error:  # it is another's now, or cannot be written as it is
-            self._unsaved.pop(stream, None)
-            self._explained(stream, error)
-            return False
-        except OSError as error:  # a full disk may have room again
-            self._unsaved[stream] = time.monotonic() + max(1.0, self.options.snapshot)
-            log.error("stream %s could not be saved, and will be tried again: %s", stream, error)
-            return False
-        return True
+    def _flush(self, stream: str) -> None:
+        """Answer all that waits for a stream, which has to be there."""
+        with self._changed:
+            found = self._wanted({stream: self._waiting.withdraw(stream)})
+        for ticket in every(found):
+            self._answer({stream: [ticket]})
+        if stream not in self.fleet and stream not in self.keeper.troubles:
+            raise UnknownStreamError(
+                f"There is no stream {stream!r}: GET /v2/streams lists those there are."
+            )
 
     def _snapshot(self, stream: str | None) -> int:
-        if stream is not None:
-            self._flush(stream)
-            self._check_known(stream)
-            self._save(stream)
-            return 1
-        return sum(self._try_to_save(name) for name in list(self._unsaved))
+        if stream is None:
+            return self.keeper.save_all()
+        self._flush(stream)
+        self.keeper.save(stream)
+        return 1
 
     def _reset(self, stream: str) -> None:
         self._flush(stream)
-        self._check_known(stream)
-        self.fleet.reset(stream)
-        self.fleet.notes(stream).clear()
-        self.troubles.pop(stream, None)
-        self._save(stream)
+        if stream in self.fleet:
+            self.fleet.reset(stream)
+            self.fleet.notes(stream).clear()
+        else:
+            self.fleet.add(stream)  # its state was damaged, and is set aside
+        self.watched.forget(stream)
+        self.keeper.save(stream)
         log.info("stream %s was reset", stream)
 
     def _remove(self, stream: str) -> None:
         self._flush(stream)
-        self._check_known(stream)
         self.fleet.remove(stream)
-        self.troubles.pop(stream, None)
-        self._unsaved.pop(stream, None)
+        self.watched.forget(stream)
+        self.keeper.forget(stream)
         log.info("stream %s was removed", stream)
-
-    def _check_known(self, stream: str) -> None:
-        if stream not in self.fleet:
-            raise UnknownStreamError(f"There is no stream {stream!r}.")
-
-    def _flush(self, stream: str) -> None:
-        """Answer all that waits for a stream."""
-        while True:
-            with self._changed:
-                tickets = self._waiting.withdraw(stream)
-                found: dict[str, list[Ticket[Answered]]] = self._take(
-                    {stream: tickets} if tickets else {}
-                )
-            if not found:
-                return
-            for ticket in found[stream]:
-                self._answer({stream: [ticket]})
 
 
 def settle(future: Future[Any], work: Callable[[], Any]) -> None:
     try:
         future.set_result(work())
+    except StateError as error:
+        future.set_exception(ConflictError(str(error)))
     except Exception as error:
         future.set_exception(error)
-
-
-def fail(ticket: Ticket[Answered], error: ServingError) -> None:
-    if not ticket.future.done():
-        ticket.future.set_exception(error)

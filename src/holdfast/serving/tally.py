@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-# Upper bounds of the classes that times of steps are counted in, in seconds.
+# Upper bounds of the classes that times are counted in, in seconds.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 RECENT = 10.0
 
@@ -26,12 +26,17 @@ class Times:
 
 @dataclass
 class Tally:
-    """Since the service began. outcomes: batches that were learnt from ("applied"), that nothing
-    was learnt from ("skipped"), that were turned away ("refused")."""
+    """Since the service began. The thread that works on the streams writes; others may read.
+
+    outcomes: batches that were learnt from ("applied"), that nothing was learnt from ("skipped"),
+    that were turned away ("refused"). turned_away: requests for which there was no room.
+    unsaved: saves that failed. repeated: requests that had been answered before.
+    """
 
     images: int = 0
     repeated: int = 0
     snapshots: int = 0
+    unsaved: int = 0
     collapses: int = 0
     rollbacks: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -44,14 +49,10 @@ class Tally:
         now = time.monotonic() if now is None else now
         self.images += images
         self.recent.append((now, images))
-        self._forget(now)
+        while self.recent[0][0] < now - RECENT:
+            self.recent.popleft()
 
     def rate(self, now: float | None = None) -> float:
         """Images a second over the last ten seconds."""
         now = time.monotonic() if now is None else now
-        self._forget(now)
-        return sum(images for _, images in tuple(self.recent)) / RECENT
-
-    def _forget(self, now: float) -> None:
-        while self.recent and self.recent[0][0] < now - RECENT:
-            self.recent.popleft()
+        return sum(images for at, images in tuple(self.recent) if at >= now - RECENT) / RECENT

@@ -64,19 +64,32 @@ class Waiting(Generic[Answer]):
 
     def due(self) -> float | None:
         """When the next line is ready, if nothing more comes; None: nothing waits."""
-        times = [
-            float("-inf") if self._full(line) else line[0].due for line in self.lines.values()
-        ]
+        times = [float("-inf") if self._full(line) else line[0].due for line in self.lines.values()]
         return min(times, default=None)
 
-    def take(self, now: float, everything: bool = False) -> dict[str, list[Ticket[Answer]]]:
-        """One batch of each line that is ready; of every line, if everything has to go."""
+    def take(
+        self,
+        now: float,
+        everything: bool = False,
+        most: int | None = None,
+        streams: int | None = None,
+    ) -> dict[str, list[Ticket[Answer]]]:
+        """One batch of each line that is ready, or of every line if everything has to go; no more
+        lines than make up `most` images, and no more than `streams`; those that have waited
+        longest first."""
         ready = [
             stream
             for stream, line in self.lines.items()
             if everything or line[0].due <= now or self._full(line)
         ]
-        return {stream: self._batch(stream) for stream in ready}
+        ready.sort(key=lambda stream: self.lines[stream][0].due)
+        found: dict[str, list[Ticket[Answer]]] = {}
+        images = self.images
+        for stream in ready[:streams]:
+            if most is not None and found and images - self.images >= most:
+                break
+            found[stream] = self._batch(stream)
+        return found
 
     def withdraw(self, stream: str) -> list[Ticket[Answer]]:
         """All that waits for a stream, which waits no more."""
