@@ -11,11 +11,14 @@ from contextlib import contextmanager
 import uvicorn
 
 from holdfast.serving.front import Front
+from holdfast.serving.telling import tell_briefly
 
 log = logging.getLogger("holdfast.serving")
 
 # Seconds that requests in flight have to end, once it is told to; a body may take this long.
 PATIENCE = 35
+# Of a tenth of a second, between two lines that say how it goes.
+TICKS = 600
 
 
 class Listener(uvicorn.Server):
@@ -35,6 +38,15 @@ class Listener(uvicorn.Server):
             )
         )
         self.front = front
+        self._told = 0
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second."""
+        tally = self.front.service.tally
+        if counter % TICKS == 0 and tally.images != self._told:
+            self._told = tally.images
+            log.info(tell_briefly(self.front.service))
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping: answering what waits, then saving")

@@ -60,3 +60,17 @@ def tell_stream(seen: Seen | None, now: float) -> dict[str, Any]:
         "drift": health.drift,
         "distance": health.distance,
     }
+
+
+def tell_briefly(service: Service) -> str:
+    """How it goes, in one line."""
+    tally = service.tally
+    told = [
+        f"{tally.images:,} images of {len(service.watched.all()):,} streams",
+        f"{tally.rate():.1f} a second now",
+        f"{service.waiting} wait",
+        f"{len(service.watched.alarms())} alarms",
+    ]
+    if away := sum(tally.turned_away.values()):
+        told.append(f"{away} requests turned away")
+    return ", ".join(told)
