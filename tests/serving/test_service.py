@@ -198,7 +198,7 @@ def test_draining_answers_what_waits_saves_everything_and_takes_nothing_more(mad
     for refuse in (lambda: service.submit("a", picture(1)), lambda: service.reset("a")):
         with pytest.raises(StoppingError, match="Ask another"):
             refuse()
-    assert not service.alive
+    assert not service.ready and not service.failed
 
 
 def test_what_drain_could_not_save_is_named(made):
@@ -299,6 +299,26 @@ def test_a_fault_fails_its_requests_and_the_service_goes_on(made, caplog):
     service.fleet.pause = lambda: None
     assert ask(service, "a", 1).logits.tolist() == [[1, 0]]
     assert "it goes on" in caplog.text
+
+
+def test_a_service_that_cannot_go_on_says_so_to_everybody(made, caplog):
+    service, gate = made(), threading.Event()
+
+    def die():
+        gate.wait(10)
+        raise SystemExit
+
+    service.fleet.pause = die
+    asked = [service.submit(stream, picture(1)) for stream in "ab"]
+    gate.set()
+    for future in asked:
+        with pytest.raises(ServingError):
+            future.result(10)
+    service._thread.join(10)
+    with pytest.raises(StoppingError, match="started again"):
+        service.submit("a", picture(1))
+    assert service.failed and not service.ready
+    assert "start it again" in caplog.text
 
 
 @pytest.mark.parametrize(

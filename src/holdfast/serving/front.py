@@ -207,11 +207,11 @@ class Front:
         return JSONResponse({"name": "holdfast", "version": holdfast.__version__, "extensions": []})
 
     async def live(self, request: Request) -> Response:
-        live = self.service.alive or self.service.stopping
+        live = not self.service.failed
         return JSONResponse({"live": live}, 200 if live else 503)
 
     async def ready(self, request: Request) -> Response:
-        ready = self.service.alive and not self.service.stopping
+        ready = self.service.ready
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     async def model(self, request: Request) -> Response:

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from holdfast.fleet.fleet import Fleet
 from holdfast.fleet.folder import StateError
-from holdfast.serving.answering import Answered, Answering, Tickets, every
+from holdfast.serving.answering import Answered, Answering, Tickets, every, fail
 from holdfast.serving.errors import (
     BusyError,
     ConflictError,
+    ServingError,
     StoppingError,
     UnknownStreamError,
 )
@@ -81,11 +82,12 @@ class Service:
         )
         self.watched = self._answering.watched
         self.stopping = False
+        self.failed = False
         self._waiting: Waiting[Answered] = Waiting(options.batch, options.waiting)
         self._orders: list[Callable[[], None]] = []
         self._at_work: dict[tuple[str, str], Ticket[Answered]] = {}
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._work, name="holdfast-service", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="holdfast-service", daemon=True)
         self._thread.start()
 
     # Called from any thread.
@@ -141,8 +143,8 @@ class Service:
         return self.keeper.unsaved()
 
     @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
+    def ready(self) -> bool:
+        return not (self.stopping or self.failed)
 
     @property
     def waiting(self) -> int:
@@ -150,6 +152,8 @@ class Service:
         return self._waiting.images
 
     def _check_open(self) -> None:
+        if self.failed:
+            raise StoppingError("The server has failed, and has to be started again.")
         if self.stopping:
             raise StoppingError("The server is stopping and takes nothing more. Ask another one.")
 
@@ -167,6 +171,17 @@ class Service:
         return future
 
     # In the thread that works on the fleet.
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException:  # such as running out of memory, in which nothing can be promised
+            log.critical("The server has failed: start it again.", exc_info=True)
+            with self._changed:
+                self.failed = True
+                left = [t for stream in list(self._waiting.lines) for t in self._wanted_of(stream)]
+            for ticket in left:
+                fail(ticket, ServingError("The server has failed before it came to this request."))
 
     def _work(self) -> None:
         while True:
@@ -210,6 +225,10 @@ class Service:
                     self._at_work[ticket.stream, ticket.request] = ticket
         return wanted
 
+    def _wanted_of(self, stream: str) -> Tickets:
+        """All that waits for a stream."""
+        return list(every(self._wanted({stream: self._waiting.withdraw(stream)})))
+
     def _answer(self, found: dict[str, Tickets]) -> None:
         try:
             self._answering.answer(found)
@@ -221,8 +240,8 @@ class Service:
     def _flush(self, stream: str) -> None:
         """Answer all that waits for a stream, which has to be there."""
         with self._changed:
-            found = self._wanted({stream: self._waiting.withdraw(stream)})
-        for ticket in every(found):
+            found = self._wanted_of(stream)
+        for ticket in found:
             self._answer({stream: [ticket]})
         if stream not in self.fleet and stream not in self.keeper.troubles:
             raise UnknownStreamError(
