@@ -254,7 +254,8 @@ def test_requests_of_a_stream_keep_the_order_they_came_in(made):
 
 def test_streams_are_shown_saved_reset_and_removed(client, front):
     infer(client, "a", tensor(1, 2))
-    assert client.get("/v2/streams/a").json()["images"] == 2
+    told = client.get("/v2/streams/a").json()
+    assert told["images"] == told["images_in_state"] == 2
     assert client.post("/v2/streams/a/snapshot").json() == {"stream": "a", "saved": 1}
     assert front.service.fleet.saved("a") == [1, 2]
     infer(client, "b", tensor(3))

@@ -239,12 +239,20 @@ def test_a_damaged_state_is_told_every_time_until_it_is_reset(made, tmp_path, ca
     assert service.keeper.troubles == {}
 
 
-def test_a_stream_that_is_anothers_is_refused_and_not_tried_again(made):
-    service = made(snapshot=0)
+@pytest.mark.parametrize("snapshot", [0, LATER])
+def test_a_stream_that_is_anothers_is_refused_from_then_on(made, snapshot):
+    service = made(snapshot=snapshot)
+    ask(service, "a", 1)
     service.fleet.fail_to_save = StateError("a is served by another: ask there.")
-    with pytest.raises(ConflictError, match="another"):
-        ask(service, "a", 1)
+    if snapshot:
+        ask(service, "a", 2)
+        assert service.snapshot().result(10) == 0
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="another"):
+            ask(service, "a", 3)
     assert service.keeper.troubles == {"a": "a is served by another: ask there."}
+    assert service.fleet.seen("a")[-1] == (2 if snapshot else 3)
+    assert service.drain() == []  # what is another's is not lost
 
 
 def test_reset_and_remove_come_after_what_waits(made):

@@ -19,6 +19,9 @@ from holdfast.serving.tally import Tally
 from holdfast.serving.waiting import Ticket
 from holdfast.serving.watching import Watched
 
+# In a stream's notes: how many images its state has seen.
+IMAGES = "images"
+
 log = logging.getLogger("holdfast.serving")
 
 
@@ -63,6 +66,7 @@ class Answering:
             if stream not in self.fleet:
                 self._check_room()
                 return tickets
+            self.keeper.check(stream)
             if self.keeper.writes_through and stream in self.keeper:
                 self.keeper.save(stream)  # what was learnt when it could not be written
             notes = self.fleet.notes(stream)
@@ -121,6 +125,7 @@ class Answering:
         self.watched.saw(stream, logits, [] if last.refused else last.news("the method"))
         parts = torch.split(logits, [len(ticket.images) for ticket in tickets])
         notes = self.fleet.notes(stream)
+        notes[IMAGES] = notes.get(IMAGES, 0) + len(logits)
         for ticket, part in zip(tickets, parts, strict=True):
             if ticket.request is not None:
                 remember(notes, ticket.request, part, self.remembered)

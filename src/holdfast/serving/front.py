@@ -25,6 +25,7 @@ from torch import Tensor
 
 import holdfast
 from holdfast.serving import protocol
+from holdfast.serving.answering import IMAGES
 from holdfast.serving.bodies import Bodies
 from holdfast.serving.door import Door
 from holdfast.serving.errors import BusyError, ConflictError, ServingError, UnknownStreamError
@@ -160,14 +161,16 @@ class Front:
 
     async def stream(self, request: Request) -> Response:
         name = protocol.check_stream(request.path_params["stream"])
-        known = await outcome(self.service.ask(lambda fleet: name in fleet))
+        seen = await outcome(
+            self.service.ask(lambda fleet: fleet.notes(name).get(IMAGES) if name in fleet else None)
+        )
         trouble = self.service.keeper.troubles.get(name)
-        if not known and trouble is None:
+        if seen is None and trouble is None:
             raise UnknownStreamError(
                 f"There is no stream {name!r}: it begins with its first image."
             )
         told = tell_stream(self.service.watched.all().get(name), time.monotonic())
-        return JSONResponse({"stream": name, "trouble": trouble, **told})
+        return JSONResponse({"stream": name, "trouble": trouble, **told, "images_in_state": seen})
 
     async def reset(self, request: Request) -> Response:
         name = protocol.check_stream(request.path_params["stream"])
