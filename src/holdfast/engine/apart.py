@@ -51,6 +51,12 @@ class NormsApart:
             for layer in self.layers.values():
                 vars(layer).pop("forward", None)
 
+    @cached_property
+    def gradients(self) -> dict[str, tuple[Tensor, ...]]:
+        """Of what trains, by name and stream; asked for after the backward."""
+        found = {name: values.grad for name, values in self.trained.items()}
+        return {name: each.unbind() for name, each in found.items() if each is not None}
+
     def averages(self, stream: int) -> dict[str, tuple[Tensor, Tensor, int]]:
         """What a stream's images have gone into: by layer mean, variance, and uses."""
         return {n: (own.mean[stream], own.var[stream], own.uses) for n, own in self.each.items()}
