@@ -65,10 +65,7 @@ class NormsApart:
         if len(x) != sum(self.sizes):
             raise ValueError("A norm layer sees other images than those of the batch.")
         own.uses += 1
-        # One call takes copies in and out, which cost less than many calls do where a call waits
-        # for a device, or for threads.
-        alike = len(set(self.sizes)) == 1
-        if alike and (x.device.type != "cpu" or torch.get_num_threads() > 1):
+        if len(set(self.sizes)) == 1 and calls_cost(x):
             return self._in_one_call(layer, own, x)
         found = [
             batch_norm(
@@ -115,6 +112,12 @@ class NormsApart:
             .flatten(0, 1)
             .contiguous(memory_format=_format_of(x))
         )
+
+
+def calls_cost(x: Tensor) -> bool:
+    """Whether a call waits for a device, or for threads: one for all streams, with copies on the
+    way in and out, is then faster than one for each."""
+    return x.device.type != "cpu" or torch.get_num_threads() > 1
 
 
 def _format_of(x: Tensor) -> torch.memory_format:
