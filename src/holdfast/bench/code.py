@@ -20,7 +20,7 @@ ASIDE = {
     *("cli/", "explain/", "fleet/", "paper/", "rehearsal/", "report/", "results/", "serving/"),
     "data/fetch/",
     *(f"util/{name}.py" for name in ("cpu", "progress", "terminal", "words")),
-    *("engine/export.py", "engine/held.py", "engine/turns.py"),
+    *(f"engine/{name}.py" for name in ("abreast", "apart", "export", "held", "turns")),
     *("source/agreement.py", "data/make.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
     *(f"bench/{name}.py" for name in ("given", "on_ray", "options", "sweep")),

@@ -10,13 +10,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from holdfast.api import composition_of
+from holdfast.engine.abreast import Abreast
 from holdfast.engine.checks import InputRange
 from holdfast.engine.health import Guard, Health, HealthOptions
 from holdfast.engine.held import Held
 from holdfast.engine.last import Last
 from holdfast.engine.network import MemoryFormat
 from holdfast.engine.options import Options, Precision
-from holdfast.engine.turns import Turns
 from holdfast.fleet.folder import Folder, OtherFleetError, StateError
 from holdfast.fleet.seat import Seat
 from holdfast.fleet.together import serve
@@ -91,7 +91,7 @@ class Fleet:
             guard=guard,
             health=HealthOptions() if health is None else health,
         )
-        self._network = Turns(model, composition_of(method, preset), source, options)
+        self._network = Abreast(model, composition_of(method, preset), source, options)
         self.resident = resident
         # The stream that was used last comes last.
         self._seats: dict[str, Seat] = {}
