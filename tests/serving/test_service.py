@@ -14,6 +14,7 @@ from holdfast.serving.errors import (
     BadRequestError,
     BusyError,
     ConflictError,
+    DiskError,
     ServingError,
     StoppingError,
     UnknownStreamError,
@@ -155,7 +156,7 @@ def test_write_through_tells_nobody_what_is_not_on_disk(made):
     ask(service, "a", 1)
     service.fleet.fail_to_save = OSError("disk full")
     for _ in range(2):
-        with pytest.raises(ServingError, match="disk full"):
+        with pytest.raises(DiskError, match="disk full"):
             ask(service, "a", 2, request="x")
     service.fleet.fail_to_save = None
     again = ask(service, "a", 2, request="x")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.fleet.fleet import Fleet
 from holdfast.fleet.folder import StateError
-from holdfast.serving.errors import BadRequestError, BusyError, ServingError
+from holdfast.serving.errors import BadRequestError, BusyError, DiskError, ServingError
 from holdfast.serving.keeping import Keeper
 from holdfast.serving.remembered import recall, remember
 from holdfast.serving.tally import Tally
@@ -155,6 +155,12 @@ class Answering:
             return self.keeper.trouble(stream, error)
         if isinstance(error, ValueError | TypeError):
             return BadRequestError(str(error))
+        if isinstance(error, OSError):
+            log.error("stream %s: %s", stream, error)
+            return DiskError(
+                f"The state of {stream} could not be read or written ({error}): make room, or see "
+                "to the server's disk, and send it again with the same request id."
+            )
         log.error("stream %s: a fault in the server", stream, exc_info=error)
         return ServingError(f"A fault in the server: {error!r}")
 
