@@ -38,6 +38,8 @@ class Settings:
     """Labelled images to rehearse on; default: what belongs to the data."""
     known: str | None = None
     """Source images of the runs; default: those that are rehearsed on."""
+    rehearsed: tuple[str, ...] = ()
+    """Streams of the rehearsal; default: its own."""
     minutes: float = 10.0
     preset: str | None = None
     """Whose values the published method takes, beside the candidates."""
@@ -50,9 +52,10 @@ class Settings:
 
 
 def main(settings: Settings) -> int:
-    place = settings.out / "rehearsal"
+    place = settings.out / "-".join(("rehearsal", *settings.rehearsed))
     source = [] if settings.source is None else ["--source", settings.source]
     budget = ["--minutes", str(settings.minutes), "--batch", str(settings.batch)]
+    budget += [word for name in settings.rehearsed for word in ("--stream", name)]
     holdfast("rehearse", *settings.options, *source, *budget, "--out", str(place), "--resume")
     plan = json.loads((place / "plan.json").read_text())
     found = json.loads((place / "rehearsal.json").read_text())
