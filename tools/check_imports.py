@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 NAME = "holdfast"
 HIGH = {"paper", "rehearsal", "report", "cli"}
-ABOVE_DATA = {"explain", "bench", "results", *HIGH}
+ABOVE_DATA = {"explain", "bench", "fleet", "results", *HIGH}
 ABOVE_ENGINE = {"models", "data", *ABOVE_DATA}
 ALL = {"api", "engine", "parts", "recipes", "source", "util", *ABOVE_ENGINE}
 
@@ -36,8 +36,9 @@ FORBIDDEN: dict[str, set[str]] = {
     "models": ALL - {"util", "engine"},
     "data": ABOVE_DATA,
     "explain": ABOVE_DATA,
-    "bench": {"results", *HIGH},
-    "results": HIGH,
+    "bench": {"fleet", "results", *HIGH},
+    "fleet": {"models", "data", "explain", "bench", "results", *HIGH},
+    "results": {"fleet", *HIGH},
     "paper": {"rehearsal", "report", "cli"},
     "rehearsal": {"paper", "cli"},
     "report": ALL - {"results", "util"},

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.engine.health import HealthOptions as HealthOptions
     from holdfast.engine.last import Last as Last
     from holdfast.explain.doctor import doctor as doctor
+    from holdfast.fleet.fleet import Fleet as Fleet
     from holdfast.models.normalization import normalized as normalized
     from holdfast.recipes.adacontrast import Adacontrast as Adacontrast
     from holdfast.recipes.aetta import Aetta as Aetta
@@ -66,6 +67,7 @@ else:
     # the command line's help do not wait for torch.
     _PLACES = {
         "Adapter": "engine.adapter",
+        "Fleet": "fleet.fleet",
         "Health": "engine.health",
         "HealthOptions": "engine.health",
         "Last": "engine.last",

@@ -80,10 +80,12 @@ def adapt(
         guard="rollback" if rollback and guard == "alarm" else guard,
         health=HealthOptions() if health is None else health,
     )
-    return Adapter(model, _composition(method, preset), source, options)
+    return Adapter(model, composition_of(method, preset), source, options)
 
 
-def _composition(parts: tuple[str | Method | Composition, ...], preset: str | None) -> Composition:
+def composition_of(
+    parts: tuple[str | Method | Composition, ...], preset: str | None
+) -> Composition:
     """What `adapt` was given as its method."""
     if not any(isinstance(part, Composition) for part in parts):
         return compose(*cast(Any, parts), preset=preset)

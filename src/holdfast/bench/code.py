@@ -17,9 +17,10 @@ from holdfast.recipes.registry import is_own
 # so does a file that is new.
 ASIDE = {
     *("__init__.py", "__main__.py"),
-    *("cli/", "explain/", "paper/", "rehearsal/", "report/", "results/", "data/fetch/"),
+    *("cli/", "explain/", "fleet/", "paper/", "rehearsal/", "report/", "results/", "data/fetch/"),
     *(f"util/{name}.py" for name in ("cpu", "progress", "terminal", "words")),
-    *("engine/export.py", "source/agreement.py", "data/make.py"),
+    *(f"engine/{name}.py" for name in ("abreast", "apart", "export", "held", "turns")),
+    *("source/agreement.py", "data/make.py"),
     *(f"bench/{name}.py" for name in ("__init__", "code", "display", "manifest", "many")),
     *(f"bench/{name}.py" for name in ("given", "on_ray", "options", "sweep")),
 }

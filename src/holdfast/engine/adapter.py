@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from holdfast.engine.batch import Runner
+from holdfast.engine.batch import Examined, Runner
 from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
@@ -120,7 +120,15 @@ class Adapter(NotExportable):
 
     def __call__(self, images: Tensor) -> Tensor:
         """Logits of the images; then the model has adapted to them."""
-        with self._lock, torch.inference_mode(False), self._full_precision():
+        with self._lock:
+            logits = self._take_in(images)
+            for text in self._news():
+                warnings.warn(text, stacklevel=2)  # the line that called the adapter
+        return logits
+
+    def _take_in(self, images: Tensor) -> Tensor:
+        """Answer images and learn from them; `last` is then what that did."""
+        with torch.inference_mode(False), self._full_precision():
             start, state = time.perf_counter(), self._state
             undo = state.begin()
             try:
@@ -129,7 +137,7 @@ class Adapter(NotExportable):
                 if state.fallback.active:
                     logits, did = self._stand_by(admitted, newest)
                 else:
-                    logits, did = self._adapt(admitted, newest, undo)
+                    logits, did = self._conclude(self._runner.examine(admitted, newest), undo)
             except BaseException as error:
                 undo()
                 self.last = Last(batch=int(state.batches), refused=str(error))
@@ -137,14 +145,15 @@ class Adapter(NotExportable):
             if did.refused is None:
                 state.window.images = recent
             self.last = replace(did, seconds=time.perf_counter() - start)
-            quiet = self.options.guard == "none"
-            for text in did.news(self.method.names, quiet=quiet):
-                warnings.warn(text, stacklevel=2)  # the line that called the adapter
         return logits
 
-    def _adapt(self, images: Tensor, newest: int, undo: Callable[[], None]) -> tuple[Tensor, Last]:
-        """Answer a batch and learn from it; what that did."""
-        state, batch = self._state, self._runner.examine(images, newest)
+    def _news(self) -> list[str]:
+        """What of the last batch a person should be told."""
+        return self.last.news(self.method.names, quiet=self.options.guard == "none")
+
+    def _conclude(self, batch: Examined, undo: Callable[[], None]) -> tuple[Tensor, Last]:
+        """Learn from a batch that was examined, if it is good; its answer, and what it did."""
+        state, images, newest = self._state, batch.step.images, batch.step.newest
         if batch.problem is None:
             self._runner.commit(batch)
             answer = self._runner.given(batch)

@@ -128,9 +128,13 @@ class Runner:
                     with self.state.meeting(routed.predict):
                         answer = self._answer(Step(self.network, images, newest=newest))
                 self.state.write(routed.learn)
-            step = Step(
-                self.network, images, learning=learn is not None, record=True, newest=newest
-            )
+        step = Step(self.network, images, learning=learn is not None, record=True, newest=newest)
+        return Examined(step, *self.consider(step, answer), routed)
+
+    def consider(self, step: Step, answer: list[Predicted]) -> tuple[list[Predicted], Proposal]:
+        """The answer to a batch, if it has not been made, and what there is to learn from it."""
+        learn, after = self.slots.learn, self.slots.prediction.after
+        with torch.no_grad():
             if not (answer or after or self.slots.answers_between):
                 answer = self._answer(step)
             for rule in self.slots.upkeep:
@@ -142,7 +146,7 @@ class Runner:
                 # What is predicted is not known yet, but whether logits are finite.
                 answer = [Predicted((proposal.seen or step).logits)]
             answer = answer or self._answer(step, proposal.answer)
-        return Examined(step, answer, proposal, routed)
+        return answer, proposal
 
     def _examine_in_episodes(self, images: Tensor, newest: int) -> Examined:
         """Each image by itself: from the source, a few steps, an answer; and back to the source."""

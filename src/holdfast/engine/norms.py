@@ -165,14 +165,31 @@ class BatchStatistics(Statistics):
 
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
-        share, before = images / (images + self.REACH), self._uses()
+        share, before = self.share(images), self._uses()
         for layer in self.layers.values():
             layer.momentum = share
         try:
             with self._lent(self.average, train=True):
                 yield
         finally:
-            self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** (self._uses() - before))
+            self._gather(share, self._uses() - before)
+
+    @classmethod
+    def share(cls, images: int) -> float:
+        """What so many images count in the averages."""
+        return images / (images + cls.REACH)
+
+    def _gather(self, share: float, uses: Tensor) -> None:
+        self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** uses)
+
+    def take_in(self, averages: Mapping[str, tuple[Tensor, Tensor, int]], images: int) -> None:
+        """Averages of each layer that so many images have gone into elsewhere, with as many uses
+        of the layer as are given with them."""
+        for name, (mean, var, uses) in averages.items():
+            for own, new in zip(self.average[name], (mean, var), strict=False):
+                own.copy_(new)
+            self.average[name][2].add_(uses)
+        self._gather(self.share(images), torch.tensor([uses for *_, uses in averages.values()]))
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -51,6 +51,7 @@ def guarded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class State:
     """The state of a method's parts, of what watches it, the window, and the number of batches.
 
+    fresh, fresh_draws: as it was at the beginning.
     healthy, latest: for a guard that acts, what was learnt when all was known to be well, and at a
     later time of which that is not known yet.
     """
@@ -72,9 +73,9 @@ class State:
         self.batches = torch.zeros((), dtype=torch.int64)
         self.route: Route | None = None
         self.route = self._find_route()
-        self._fresh = self.snapshot()
-        self._fresh_draws = self.draws.state
-        self.healthy = self.latest = guarded(self._fresh)
+        self.fresh = self.snapshot()
+        self.fresh_draws = self.draws.state
+        self.healthy = self.latest = guarded(self.fresh)
 
     def _find_route(self) -> Route | None:
         task, known = self.slots.task, routed(self.tensors())
@@ -140,16 +141,16 @@ class State:
 
     def reset(self) -> None:
         """All is as at the beginning."""
-        self.write(self._fresh)
-        self.draws.state = self._fresh_draws
+        self.write(self.fresh)
+        self.draws.state = self.fresh_draws
         self.load_extra_state({})
-        self.healthy = self.latest = guarded(self._fresh)
+        self.healthy = self.latest = guarded(self.fresh)
 
     def forget(self, *, optimizer: bool = True, keep: Collection[str] = ()) -> None:
         """Take back what was learnt, but for weights of these names, with or without the
         optimiser's state; counters go on."""
         stays = {f"{part}/{name}" for part in ("model", "teacher") for name in keep}
-        fresh = {name: value for name, value in learnt(self._fresh).items() if name not in stays}
+        fresh = {name: value for name, value in learnt(self.fresh).items() if name not in stays}
         if not optimizer:
             fresh = {n: t for n, t in fresh.items() if not n.startswith("optimizer/")}
         self.write(fresh)
@@ -157,7 +158,7 @@ class State:
     def collapsed(self, logits: Tensor) -> bool:
         """Whether predictions have just collapsed."""
         watch = self.watch
-        adapts = self.learn is not None or bool(learnt(self._fresh))
+        adapts = self.learn is not None or bool(learnt(self.fresh))
         # A layer taken for the head that is not has another number of classes.
         if watch is None or not adapts or logits.shape[1] != len(watch.frequency):
             return False
@@ -184,7 +185,7 @@ class State:
         trained = self.slots.task.parameters
         if not trained:
             return 0.0
-        start = [self._fresh[f"model/{name}"] for name in trained]
+        start = [self.fresh[f"model/{name}"] for name in trained]
         moved = torch._foreach_sub([parameter.detach() for parameter in trained.values()], start)
         norm = torch.nn.utils.get_total_norm
         return float(norm(moved) / norm(start).clamp_min(1e-12))

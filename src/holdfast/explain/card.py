@@ -79,6 +79,8 @@ class Card:
     memory: str
     saves: str
     """What of single images its state file holds."""
+    in_a_fleet: str
+    """How several streams take their steps."""
     parts: tuple[Part, ...]
 
     def __str__(self) -> str:
@@ -96,6 +98,7 @@ class Card:
             "backwards a batch": self.backwards + bound,
             "peak memory": self.memory,
             "state file holds": self.saves,
+            "in a fleet": self.in_a_fleet,
         }
         return Group(Text(self.name, "bold"), facts(named), *self.parts)
 
@@ -122,6 +125,7 @@ def card(
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         saves=_saves(method),
+        in_a_fleet=_in_a_fleet(method),
         parts=tuple(
             _part(resolved, one, context)
             for resolved, one, context in zip(method.methods, written, method.contexts, strict=True)
@@ -195,6 +199,12 @@ def _saves(method: Composition) -> str:
     else:
         kept = "no images and no features of single images"
     return f"{kept}; with window=W, the last W − 1 images. save(path, images=False): no images"
+
+
+def _in_a_fleet(method: Composition) -> str:
+    if method.groups:
+        return "one grouped step, where all that trains is batch norm"
+    return "one after the other"
 
 
 def _range(fewest_and_most: tuple[int, int]) -> str:

@@ -80,6 +80,9 @@ class Method(Settled):
     resets: ClassVar[bool] = False
     # Without a gradient the optimiser still steps, so that momentum moves weights.
     steps_without_gradient: ClassVar[bool] = False
+    # Whether, on norm layers that go by the batch, several streams can take its step at once: it
+    # looks at a batch through the step's logits and features alone, and runs no network itself.
+    groups: ClassVar[bool] = False
     backwards: ClassVar[int] = 0
     # How often, at least and at most, terms are asked of a batch.
     passes: ClassVar[tuple[int, int]] = (1, 1)

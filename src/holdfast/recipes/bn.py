@@ -30,6 +30,7 @@ class Bn(Method):
         "0.1·batch; its first forward is by the batch, the second predicts."
     )
     predicts: ClassVar[str] = "the network's logits under batch statistics"
+    groups: ClassVar[bool] = True
 
     alpha: float = setting(
         None, "share of the batch in the statistics, beside the source's", at_least=0, at_most=1

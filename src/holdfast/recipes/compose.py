@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from holdfast.engine.norms import ByBatch, BySource
 from holdfast.recipes.base import HOST_SETTINGS, CompositionContext, Method
 from holdfast.recipes.registry import find, methods
 from holdfast.util.settings import SpecError, Value, read_settings
@@ -84,6 +85,17 @@ class Composition:
         """Whether a batch is normalised by itself, so that one image alone has nothing to go by."""
         single = any(method.serves_single for method in self.methods)
         return self.host.selection().statistics.by_batch and not single
+
+    @property
+    def groups(self) -> bool:
+        """Whether several streams can take a step at once: all that differs between them is in
+        batch norm."""
+        select = self.host.selection()
+        apart = select.what in ("nothing", "norm") and type(select.statistics) in (
+            ByBatch,
+            BySource,
+        )
+        return apart and all(method.groups for method in self.methods)
 
     @property
     def forwards(self) -> tuple[int, int]:

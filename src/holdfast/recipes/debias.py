@@ -94,6 +94,7 @@ class Debias(Learner):
     memory: ClassVar[str] = "two prototypes a class"
     tunes: ClassVar = {"lr": (1, 4, 16)}
     plugin: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     neutral: ClassVar = {"lambda_ema": 0.0, "lambda_src": 0.0}
     standalone: ClassVar[bool] = False
     presets: ClassVar = {

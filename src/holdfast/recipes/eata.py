@@ -58,6 +58,7 @@ class Eta(Learner):
 
     paper: ClassVar[str] = PAPER
     tunes: ClassVar = {"lr": (1, 4, 16)}
+    groups: ClassVar[bool] = True
     note: ClassVar[str] = (
         "A sure prediction has a cosine of about 1/√C to an even mean, so that redundancy follows "
         "the number of classes; presets keep the published 0.05, which is meant for 1,000 classes "

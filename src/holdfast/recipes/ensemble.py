@@ -48,6 +48,7 @@ class Ensemble(Method):
     )
     memory: ClassVar[str] = "a copy of what trains"
     plugin: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_host: ClassVar[bool] = True
     neutral: ClassVar = {"source_momentum": 1.0}

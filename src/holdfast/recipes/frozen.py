@@ -15,3 +15,4 @@ class Frozen(Method):
 
     paper: ClassVar[str] = "the baseline called Source in the tables"
     predicts: ClassVar[str] = "the source model's logits"
+    groups: ClassVar[bool] = True

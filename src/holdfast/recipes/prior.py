@@ -95,6 +95,7 @@ class Prior(Method):
         "which gives such. Published with ROID only."
     )
     plugin: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_host: ClassVar[bool] = True
     needs_steps: ClassVar[bool] = False

@@ -43,6 +43,7 @@ class Rpl(Learner):
         "step that RPL takes on every image anyway."
     )
     presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
+    groups: ClassVar[bool] = True
 
     lr: float = setting(5e-4)
     nesterov: bool = setting(True)

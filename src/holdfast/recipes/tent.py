@@ -29,6 +29,7 @@ class Tent(Learner):
         "arXiv 2006.10726"
     )
     tunes: ClassVar = {"lr": (1, 4, 16)}
+    groups: ClassVar[bool] = True
 
     lr: float = setting(1e-4)
 

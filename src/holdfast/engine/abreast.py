@@ -1,0 +1,225 @@
+"""A step that several streams take at once: one forward, one backward, each by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from holdfast.engine.apart import LayerApart, NormsApart, StreamStep, go_back
+from holdfast.engine.batch import Examined
+from holdfast.engine.held import Held
+from holdfast.engine.last import Last
+from holdfast.engine.norms import BatchStatistics
+from holdfast.engine.options import Options
+from holdfast.engine.step import Step
+from holdfast.engine.turns import Turns
+from holdfast.parts.learn import FLOAT16_SCALE, PlainStep, Proposal
+from holdfast.parts.predict import Predicted
+from holdfast.parts.terms import Pull
+from holdfast.recipes.compose import Composition
+from holdfast.source.source import Source
+
+
+class Admitted(NamedTuple):
+    """A stream with images that were checked.
+
+    images: with those of its window before them; newest: how many are new; recent: what the
+    window is to hold.
+    """
+
+    held: Held
+    images: Tensor
+    newest: int
+    recent: Tensor | None
+
+
+class Served(NamedTuple):
+    """What came of a stream's images."""
+
+    logits: Tensor
+    held: Held
+    last: Last
+
+
+@dataclass
+class Member:
+    """A stream in a step of several: its part of the forward, and what it makes of that.
+
+    gradients: those that did not go through the forward, such as that of an anchor, by name.
+    """
+
+    stream: Admitted
+    step: StreamStep
+    answer: list[Predicted] = field(default_factory=list)
+    proposal: Proposal = field(default_factory=Proposal)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    draws: Tensor | None = None
+
+
+class Abreast(Turns):
+    """Serves streams in turn; and several at once, where `groups` says that it can."""
+
+    def __init__(
+        self, model: nn.Module, method: Composition, source: Source | None, options: Options
+    ):
+        super().__init__(model, method, source, options)
+        self.groups = self._can_group()
+
+    def _can_group(self) -> bool:
+        """Whether all that differs between streams in a forward is in batch norm layers that go by
+        the batch, and a step is a plain one."""
+        slots, options = self._slots, self.options
+        plain = slots.learn is None or type(slots.learn) is PlainStep
+        pulled = any(isinstance(term, Pull) for term in slots.terms)
+        # The source model answers some streams then, and not others.
+        alike = not options.compile and options.guard != "fallback"
+        return self.method.groups and plain and not pulled and alike and self._norms_hold_all()
+
+    def _norms_hold_all(self) -> bool:
+        layers = self._layers()
+        by, trained = self.network.statistics, self._slots.task.parameters.values()
+        own = {id(weight) for layer in layers.values() for weight in layer.parameters()}
+        # A layer that is called otherwise than batch norm is may do more than normalise.
+        usual = all(type(layer).forward is _BatchNorm.forward for layer in layers.values())
+        known = by is None or type(by) is BatchStatistics
+        return known and usual and all(id(weight) in own for weight in trained)
+
+    def _layers(self) -> dict[str, _BatchNorm]:
+        by = self.network.statistics
+        return {} if by is None else by.layers
+
+    def admit(self, held: Held, images: Tensor) -> Admitted:
+        """Check a stream's images, and put them behind those of its window."""
+        window, self._in_place = self._state.window, None
+        kept = held.extra.get("window")
+        with torch.inference_mode(False):
+            window.images = None if kept is None else self.network.prepare(kept)
+            batch, newest = self._admit(images)
+            return Admitted(held, batch, newest, window.after(batch))
+
+    def serve_together(self, streams: Sequence[Admitted]) -> list[Served | Exception]:
+        """Take the images of several streams, all of one shape, through the network at once. An
+        error before the first has learnt is raised, and has changed nothing."""
+        start = time.perf_counter()
+        self._in_place = None
+        with torch.inference_mode(False), self._full_precision():
+            try:
+                apart = self._set_apart(streams)
+                members = self._look(streams, apart)
+            finally:
+                self._clear()
+            served = [self._finish(member, apart, i) for i, member in enumerate(members)]
+        share = (time.perf_counter() - start) / len(streams)
+        return [
+            one._replace(last=replace(one.last, seconds=share)) if isinstance(one, Served) else one
+            for one in served
+        ]
+
+    def _set_apart(self, streams: Sequence[Admitted]) -> NormsApart:
+        """Norm layers with what each stream has in them."""
+        sizes, helds = [len(one.images) for one in streams], [one.held for one in streams]
+        apart = NormsApart(self._layers(), sizes)
+        names = {id(weight): name for name, weight in self._slots.task.parameters.items()}
+
+        def own(weight: Tensor | None) -> Tensor | None:
+            if weight is None:
+                return None
+            if id(weight) not in names:  # it does not train
+                return weight.detach().expand(len(streams), -1)
+            name = names[id(weight)]
+            if name not in apart.trained:
+                stacked = self.layout.stacked(f"model/{name}", helds)
+                apart.trained[name] = stacked.requires_grad_(True)
+            return apart.trained[name]
+
+        for name, layer in apart.layers.items():
+            kept = f"statistics/0/{name}."
+            mean, var = (
+                self.layout.stacked(f"{kept}{buffer}", helds)
+                for buffer in ("running_mean", "running_var")
+            )
+            apart.each[name] = LayerApart(own(layer.weight), own(layer.bias), mean, var)
+        return apart
+
+    def _look(self, streams: Sequence[Admitted], apart: NormsApart) -> list[Member]:
+        """One forward; what each stream makes of its part; one backward."""
+        images = torch.cat([one.images for one in streams])
+        whole = Step(self.network, images, learning=self._slots.learn is not None)
+        with apart.in_place():
+            whole.logits  # noqa: B018 (made here)
+        members, first = [], 0
+        for one in streams:
+            step = StreamStep(whole, one.images, first, one.newest)
+            first += len(one.images)
+            members.append(self._ask(Member(one, step)))
+        if any(member.proposal.stepped for member in members):
+            go_back(whole, [member.step for member in members])
+        return members
+
+    def _ask(self, member: Member) -> Member:
+        """What a stream makes of its part, with its own state in place."""
+        self.put(member.stream.held)
+        self._in_place = None
+        member.answer, member.proposal = self._runner.consider(member.step, [])
+        member.draws = self._state.draws.state
+        learn = self._slots.learn
+        if isinstance(learn, PlainStep):
+            member.gradients = {
+                name: weight.grad
+                for name, weight in learn.parameters.items()
+                if weight.grad is not None
+            }
+            learn.clear()
+        return member
+
+    def _finish(self, member: Member, apart: NormsApart, place: int) -> Served | Exception:
+        """Have a stream learn from what it found; an error is its own."""
+        stream, state = member.stream, self._state
+
+        def undo() -> None:
+            self._in_place = None
+            self.put(stream.held)
+
+        try:
+            undo()
+            self._in_place = None
+            assert member.draws is not None  # `_ask` has seen to it
+            state.draws.state = member.draws
+            if isinstance(by := self.network.statistics, BatchStatistics):
+                by.take_in(apart.averages(place), len(stream.images))
+            self.network.forwards = 1
+            if member.proposal.stepped:
+                self._set_gradients(member, apart, place)
+            batch = Examined(member.step, member.answer, member.proposal)
+            logits, did = self._conclude(batch, undo)
+            if did.refused is None:
+                state.window.images = stream.recent
+            return Served(logits, self.take(), did)
+        except Exception as error:
+            return error
+        finally:
+            self._clear()
+
+    def _set_gradients(self, member: Member, apart: NormsApart, place: int) -> None:
+        """Those through the forward, and those beside it."""
+        learn, proposal = self._slots.learn, member.proposal
+        assert isinstance(learn, PlainStep)  # it has stepped
+        scale = FLOAT16_SCALE if self.network.precision is torch.float16 else 1.0
+        for name, weight in learn.parameters.items():
+            leaf, gradient = apart.trained.get(name), member.gradients.get(name)
+            if leaf is not None and leaf.grad is not None:
+                through = leaf.grad[place] / scale if scale != 1 else leaf.grad[place]
+                gradient = through if gradient is None else through + gradient
+            weight.grad = gradient
+        gradients = [each.grad for each in learn.parameters.values() if each.grad is not None]
+        proposal.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+
+    def _clear(self) -> None:
+        if self._slots.learn is not None:
+            self._slots.learn.clear()

@@ -1,0 +1,1 @@
+"""Many streams, one shared network: `holdfast.Fleet`."""

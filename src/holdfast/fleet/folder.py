@@ -1,0 +1,126 @@
+"""State files of streams, one each, in a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from holdfast.util import files
+
+KIND = "the state of a stream in a fleet"
+SUFFIX = ".safetensors"
+DAMAGED = ".damaged"
+# With what is put around a name while its file is written, file systems take 255 bytes.
+LONGEST = 200
+
+HEADER: Mapping[str, files.Types] = {
+    "stream": str,
+    "model": str,
+    "method": str,
+    "fresh": str,
+    "notes": dict,
+}
+
+
+def file_stem(stream: str) -> str:
+    """A file name for any stream: different for different ones, also where capitals and small
+    letters are one, and never a hidden file or another folder."""
+    plain = re.sub(rb"[^a-z0-9_-]", lambda found: b"%%%02X" % found[0][0], _encoded(stream))
+    if len(plain) <= LONGEST:
+        return plain.decode()
+    return f"{plain[: LONGEST // 2].decode()}={files.text_hash(repr(stream))}"
+
+
+def _encoded(stream: str) -> bytes:
+    return stream.encode("utf-8", "surrogatepass")
+
+
+def _decoded(stem: str) -> str:
+    plain = re.sub(rb"%([0-9A-F]{2})", lambda found: bytes([int(found[1], 16)]), stem.encode())
+    return plain.decode("utf-8", "surrogatepass")
+
+
+class Folder:
+    """The state files of one fleet's streams.
+
+    identity: of what a state is one: a hash of the model, the method, a hash of the first state.
+    """
+
+    def __init__(self, path: str | Path, identity: Mapping[str, str]):
+        self.path = Path(path)
+        self.identity = identity
+        self.path.mkdir(parents=True, exist_ok=True)
+
+    def file(self, stream: str) -> Path:
+        return self.path / f"{file_stem(stream)}{SUFFIX}"
+
+    def __contains__(self, stream: str) -> bool:
+        return self.file(stream).is_file()
+
+    def streams(self) -> list[str]:
+        """All that have a file; of a long name, the file knows the rest."""
+        found = []
+        for path in sorted(self.path.glob(f"*{SUFFIX}")):
+            stem = path.name.removesuffix(SUFFIX)
+            if path.name.startswith("."):
+                continue
+            found.append(_decoded(stem) if "=" not in stem else _named_inside(path))
+        return found
+
+    def write(self, stream: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
+        header = {**self.identity, "stream": stream, "notes": notes}
+        files.write(self.file(stream), KIND, header, tensors)
+
+    def read(self, stream: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and notes of a stream. Another fleet's are refused."""
+        path = self.file(stream)
+        header, tensors = files.read(path, KIND)
+        files.check_header(path, header, HEADER)
+        if header["stream"] != stream:
+            raise ValueError(f"{path} is the state of {header['stream']!r}, not of {stream!r}")
+        for what, advice in {
+            "model": "another model: take the model it was saved with",
+            "method": f"another method, {header['method']}: take that one",
+            "fresh": "another beginning (seed, window, guard or version): take those",
+        }.items():
+            if header[what] != self.identity[what]:
+                raise OtherFleetError(
+                    f"{path} was saved by a fleet of {advice}, or give this fleet a folder of its "
+                    "own. The file is as it was."
+                )
+        return tensors, header["notes"]
+
+    def set_aside(self, stream: str) -> Path:
+        """A file that cannot be read makes room, and is kept."""
+        target = self._aside(stream, len(self.aside(stream)))
+        os.replace(self.file(stream), target)
+        return target
+
+    def aside(self, stream: str) -> list[Path]:
+        """Files of a stream that could not be read."""
+        found: list[Path] = []
+        while (path := self._aside(stream, len(found))).exists():
+            found.append(path)
+        return found
+
+    def _aside(self, stream: str, number: int) -> Path:
+        path = self.file(stream)
+        return path.with_name(f"{path.name}{DAMAGED}{number}")
+
+    def remove(self, stream: str) -> None:
+        for path in [self.file(stream), *self.aside(stream)]:
+            path.unlink(missing_ok=True)
+
+
+class OtherFleetError(ValueError):
+    """A state that is whole, and not one of this fleet."""
+
+
+def _named_inside(path: Path) -> str:
+    header, _ = files.read(path, KIND)
+    return str(header.get("stream"))
