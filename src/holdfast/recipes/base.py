@@ -276,6 +276,10 @@ class Method(Settled):
         """What someone with so many classes should know before using these settings."""
         return None
 
+    def noted(self) -> str:
+        """What else to know of it, under these settings."""
+        return self.note
+
     def takes_memory(self) -> str:
         """What for, beside the network; in words."""
         return self.memory

@@ -25,7 +25,7 @@ class Known:
 
     def __repr__(self) -> str:
         parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
-        made = [name for name in parts if name not in ("counts", "loader", "predicted")]
+        made = [name for name in parts if name not in ("counts", "loader", "predicted", "spread")]
         size = ""
         if "prototypes/source" in self.tensors:
             classes, features = self.prototypes.shape

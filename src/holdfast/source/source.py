@@ -4,6 +4,7 @@ replay."""
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -120,12 +121,7 @@ class Source(Known):
         self._check_head(network)
         name = f"prototypes/{statistics}"
         if name not in self.tensors:
-            with torch.inference_mode(False), torch.no_grad():
-                source = fresh()
-                if statistics == "batch":
-                    source.normalise(ByBatch())
-                batches = self._batches(source, "Source prototypes", "prototypes", self.limit)
-                self.tensors |= gather_prototypes(source, batches, statistics)
+            self.tensors |= self._gather(fresh, statistics, "prototypes")
         found = self.tensors[name]
         if found.shape != (network.classes, network.feature_size):
             raise ValueError(
@@ -135,6 +131,37 @@ class Source(Known):
                 "make the source with this model and this head."
             )
         return found.to(network.device, network.full_dtype)
+
+    def class_width(self, network: Network, statistics: str, fresh: Callable[[], Network]) -> float:
+        """σ: how far an image's feature lies from the mean of its class, as a root mean square."""
+        self.prototypes_by(network, statistics, fresh)
+        name = f"spread/{statistics}"
+        if name not in self.tensors:
+            # A file of before it was kept: only this is made again, so that all else stays.
+            what = "width of classes (σ², which balance=auto goes by)"
+            self.tensors[name] = self._gather(fresh, statistics, what)[name]
+        counts = self.tensors[f"counts/{statistics}"]
+        images, classes = int(counts.sum()), int((counts > 0).sum())
+        # Means of few images lie nearer to these than to others of their class.
+        found = float(self.tensors[name]) * images / max(images - classes, 1)
+        if not found > 0:
+            raise ValueError(
+                f"{images} source images of {classes} classes do not tell how wide classes are, "
+                "which balance=auto goes by: make the source of two or more images a class, or "
+                "write balance=fixed."
+            )
+        return math.sqrt(found)
+
+    def _gather(
+        self, fresh: Callable[[], Network], statistics: str, what: str
+    ) -> dict[str, Tensor]:
+        """A pass over the source for prototypes, and what is made along with them."""
+        with torch.inference_mode(False), torch.no_grad():
+            source = fresh()
+            if statistics == "batch":
+                source.normalise(ByBatch())
+            batches = self._batches(source, "Source prototypes", what, self.limit)
+            return gather_prototypes(source, batches, statistics)
 
     def gaussians_of(
         self, network: Network, fresh: Callable[[], Network], *, diagonal: bool
