@@ -196,6 +196,9 @@ class Debias(Learner):
     def _balances(self) -> bool:
         return self.balance == "auto" and self.has_effect()
 
+    def can_group(self) -> bool:
+        return not self._balances()  # which goes by the gradient of a stream of its own
+
     def noted(self) -> str:
         return AUTO if self.balance == "auto" else ""
 
