@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.engine.apart import LayerApart, NormsApart, StreamStep, go_back
@@ -16,14 +17,11 @@ from holdfast.engine.batch import Examined
 from holdfast.engine.held import Held
 from holdfast.engine.last import Last
 from holdfast.engine.norms import BatchStatistics
-from holdfast.engine.options import Options
 from holdfast.engine.step import Step
 from holdfast.engine.turns import Turns
 from holdfast.parts.learn import FLOAT16_SCALE, PlainStep, Proposal
 from holdfast.parts.predict import Predicted
 from holdfast.parts.terms import Pull
-from holdfast.recipes.compose import Composition
-from holdfast.source.source import Source
 
 
 class Admitted(NamedTuple):
@@ -65,11 +63,26 @@ class Member:
 class Abreast(Turns):
     """Serves streams in turn; and several at once, where `groups` says that it can."""
 
-    def __init__(
-        self, model: nn.Module, method: Composition, source: Source | None, options: Options
-    ):
-        super().__init__(model, method, source, options)
-        self.groups = self._can_group()
+    @cached_property
+    def groups(self) -> bool:
+        """Whether several can be served at once."""
+        return self._can_group()
+
+    def _bound(self) -> dict[str, Mapping[str, Tensor]]:
+        if not self.groups:
+            return {}
+        # Optimisers, norm layers and what watches a stream change theirs in place.
+        state, learn, by = self._state, self._slots.learn, self.network.statistics
+        watching = {"watch": state.watch, "activity": state.activity, "health": state.monitor}
+        return {
+            "model": self._slots.task.parameters,
+            "optimizer": {} if learn is None else learn.tensors(),
+            "statistics/0": {} if by is None else by.tensors,
+            **{
+                part: {} if module is None else module.state_dict(keep_vars=True)
+                for part, module in watching.items()
+            },
+        }
 
     def _can_group(self) -> bool:
         """Whether all that differs between streams in a forward is in batch norm layers that go by
@@ -126,23 +139,27 @@ class Abreast(Turns):
         sizes, helds = [len(one.images) for one in streams], [one.held for one in streams]
         apart = NormsApart(self._layers(), sizes)
         names = {id(weight): name for name, weight in self._slots.task.parameters.items()}
+        trained = self.layout.stacked([f"model/{name}" for name in names.values()], helds)
+        apart.trained = {
+            name: trained[f"model/{name}"].requires_grad_(True) for name in names.values()
+        }
 
         def own(weight: Tensor | None) -> Tensor | None:
-            if weight is None:
-                return None
-            if id(weight) not in names:  # it does not train
-                return weight.detach().expand(len(streams), -1)
-            name = names[id(weight)]
-            if name not in apart.trained:
-                stacked = self.layout.stacked(f"model/{name}", helds)
-                apart.trained[name] = stacked.requires_grad_(True)
-            return apart.trained[name]
+            if weight is None or id(weight) in names:
+                return None if weight is None else apart.trained[names[id(weight)]]
+            return weight.detach().expand(len(streams), -1)  # it does not train
 
+        kept = self.layout.stacked(
+            [
+                f"statistics/0/{name}.{of}"
+                for name in apart.layers
+                for of in ("running_mean", "running_var")
+            ],
+            helds,
+        )
         for name, layer in apart.layers.items():
-            kept = f"statistics/0/{name}."
             mean, var = (
-                self.layout.stacked(f"{kept}{buffer}", helds)
-                for buffer in ("running_mean", "running_var")
+                kept[f"statistics/0/{name}.{of}"] for of in ("running_mean", "running_var")
             )
             apart.each[name] = LayerApart(own(layer.weight), own(layer.bias), mean, var)
         return apart
@@ -212,9 +229,10 @@ class Abreast(Turns):
         assert isinstance(learn, PlainStep)  # it has stepped
         scale = FLOAT16_SCALE if self.network.precision is torch.float16 else 1.0
         for name, weight in learn.parameters.items():
-            leaf, gradient = apart.trained.get(name), member.gradients.get(name)
-            if leaf is not None and leaf.grad is not None:
-                through = leaf.grad[place] / scale if scale != 1 else leaf.grad[place]
+            gradient = member.gradients.get(name)
+            if name in apart.gradients:
+                through = apart.gradients[name][place]
+                through = through / scale if scale != 1 else through
                 gradient = through if gradient is None else through + gradient
             weight.grad = gradient
         gradients = [each.grad for each in learn.parameters.values() if each.grad is not None]

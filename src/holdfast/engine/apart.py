@@ -51,6 +51,12 @@ class NormsApart:
             for layer in self.layers.values():
                 vars(layer).pop("forward", None)
 
+    @cached_property
+    def gradients(self) -> dict[str, tuple[Tensor, ...]]:
+        """Of what trains, by name and stream; asked for after the backward."""
+        found = {name: values.grad for name, values in self.trained.items()}
+        return {name: each.unbind() for name, each in found.items() if each is not None}
+
     def averages(self, stream: int) -> dict[str, tuple[Tensor, Tensor, int]]:
         """What a stream's images have gone into: by layer mean, variance, and uses."""
         return {n: (own.mean[stream], own.var[stream], own.uses) for n, own in self.each.items()}
@@ -59,10 +65,7 @@ class NormsApart:
         if len(x) != sum(self.sizes):
             raise ValueError("A norm layer sees other images than those of the batch.")
         own.uses += 1
-        # One call takes copies in and out, which cost less than many calls do where a call waits
-        # for a device, or for threads.
-        alike = len(set(self.sizes)) == 1
-        if alike and (x.device.type != "cpu" or torch.get_num_threads() > 1):
+        if len(set(self.sizes)) == 1 and calls_cost(x):
             return self._in_one_call(layer, own, x)
         found = [
             batch_norm(
@@ -109,6 +112,12 @@ class NormsApart:
             .flatten(0, 1)
             .contiguous(memory_format=_format_of(x))
         )
+
+
+def calls_cost(x: Tensor) -> bool:
+    """Whether a call waits for a device, or for threads: one for all streams, with copies on the
+    way in and out, is then faster than one for each."""
+    return x.device.type != "cpu" or torch.get_num_threads() > 1
 
 
 def _format_of(x: Tensor) -> torch.memory_format:

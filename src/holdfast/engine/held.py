@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -54,61 +55,81 @@ class Held:
 
 
 class Layout:
-    """Where each tensor of a state lies in what is held of it; `fresh` is the first state."""
+    """Where each tensor of a state lies in what is held of it.
 
-    def __init__(self, fresh: Mapping[str, Tensor]):
-        self.fresh = fresh
+    fresh: the first state.
+    bound: those of the small tensors that stay the same objects for ever, themselves: they are
+    made to lie behind each other, so that they are written and read in one piece.
+    """
+
+    def __init__(self, fresh: Mapping[str, Tensor], bound: Mapping[str, Tensor] | None = None):
+        self.fresh, self.bound = fresh, {} if bound is None else bound
+        self.large = [name for name, tensor in fresh.items() if _is_large(tensor)]
         self.small: dict[Kind, list[str]] = {}
-        self.large: list[str] = []
-        self.places: dict[str, tuple[Kind, int]] = {}
-        for name, tensor in fresh.items():
-            if tensor.ndim > 1 and tensor.numel() >= LARGE:
-                self.large.append(name)
-            else:
-                self.small.setdefault((tensor.device, tensor.dtype), []).append(name)
-        for kind, names in self.small.items():
-            start = 0
-            for name in names:
-                self.places[name] = kind, start
-                start += fresh[name].numel()
+        small = [name for name, tensor in fresh.items() if not _is_large(tensor)]
+        for name in sorted(small, key=lambda name: name not in self.bound):
+            self.small.setdefault((fresh[name].device, fresh[name].dtype), []).append(name)
         self.sizes = {k: [fresh[n].numel() for n in names] for k, names in self.small.items()}
-        self.start = self._flat(fresh)
-
-    def _flat(self, tensors: Mapping[str, Tensor]) -> dict[Kind, Tensor]:
-        return {
-            kind: torch.cat([tensors[name].reshape(-1) for name in names])
+        self.places = {
+            name: (kind, end - fresh[name].numel())
             for kind, names in self.small.items()
+            for name, end in zip(names, accumulate(self.sizes[kind]), strict=True)
         }
+        self.start = {kind: _behind(fresh, names) for kind, names in self.small.items()}
+        self.live = {kind: self._bind(kind, names) for kind, names in self.small.items()}
+
+    def _bind(self, kind: Kind, names: list[str]) -> Tensor:
+        """Have the tensors of a kind that are bound lie in one piece, which is given."""
+        mine = [name for name in names if name in self.bound]
+        piece = self.start[kind][: sum(self.fresh[name].numel() for name in mine)].clone()
+        for name in mine:
+            start = self.places[name][1]
+            own = piece[start : start + self.fresh[name].numel()]
+            self.bound[name].data = own.view(self.fresh[name].shape)
+        return piece
 
     def pack(self, tensors: Mapping[str, Tensor]) -> tuple[dict[Kind, Tensor], dict[str, Rows]]:
-        """What is to be held of these tensors: copies."""
+        """What is to be held of these tensors, and of those that are bound: copies."""
         moved = {}
         for name in self.large:
             now = tensors[name]
             places = (now != self.fresh[name]).flatten(1).any(1).nonzero().squeeze(1)
             if len(places):
                 moved[name] = Rows(places, now[places])
-        return self._flat(tensors), moved
+        flat = {
+            kind: torch.cat([self.live[kind], *(tensors[n].reshape(-1) for n in self._free(names))])
+            for kind, names in self.small.items()
+        }
+        return flat, moved
 
     def write(self, held: Held, tensors: Mapping[str, Tensor]) -> None:
-        """Give tensors the values that are held."""
+        """Give tensors, and those that are bound, the values that are held."""
         for kind, names in self.small.items():
-            pieces = torch.split(held.flat.get(kind, self.start[kind]), self.sizes[kind])
-            live = [tensors[name] for name in names]
-            values = [piece.view(to.shape) for piece, to in zip(pieces, live, strict=True)]
-            torch._foreach_copy_(live, values)
+            flat, live = held.flat.get(kind, self.start[kind]), self.live[kind]
+            live.copy_(flat[: len(live)])
+            if free := [tensors[name] for name in self._free(names)]:
+                pieces = torch.split(flat[len(live) :], self.sizes[kind][-len(free) :])
+                values = [piece.view(to.shape) for piece, to in zip(pieces, free, strict=True)]
+                torch._foreach_copy_(free, values)
         for name in self.large:
             tensors[name].copy_(self.fresh[name])
             if name in held.moved:
                 rows = held.moved[name]
                 tensors[name][rows.places] = rows.values
 
-    def stacked(self, name: str, streams: Iterable[Held]) -> Tensor:
-        """A small tensor of several streams, one behind the other: a copy."""
-        (kind, start), like = self.places[name], self.fresh[name]
-        end = start + like.numel()
-        found = [held.flat.get(kind, self.start[kind])[start:end] for held in streams]
-        return torch.stack(found).view(-1, *like.shape)
+    def _free(self, names: list[str]) -> list[str]:
+        return [name for name in names if name not in self.bound]
+
+    def stacked(self, names: Sequence[str], streams: Sequence[Held]) -> dict[str, Tensor]:
+        """Small tensors of several streams, (streams, …) each: copies."""
+        kinds = {self.places[name][0] for name in names}
+        rows = {k: torch.stack([one.flat.get(k, self.start[k]) for one in streams]) for k in kinds}
+        found = {}
+        for name in names:
+            (kind, start), like = self.places[name], self.fresh[name]
+            own = rows[kind][:, start : start + like.numel()]
+            found[name] = own.clone(memory_format=torch.contiguous_format).view(-1, *like.shape)
+        return found
 
     # In a file, tensors lie behind each other by type alone, so that another device can read it.
 
@@ -182,6 +203,14 @@ class Layout:
         expected = guarded(self.fresh)
         files.check_alike(kept, expected)
         return {name: kept[name].to(like.device) for name, like in expected.items()}
+
+
+def _is_large(tensor: Tensor) -> bool:
+    return tensor.ndim > 1 and tensor.numel() >= LARGE
+
+
+def _behind(tensors: Mapping[str, Tensor], names: Iterable[str]) -> Tensor:
+    return torch.cat([tensors[name].reshape(-1) for name in names])
 
 
 def _word(dtype: torch.dtype) -> str:

@@ -185,9 +185,9 @@ class BatchStatistics(Statistics):
     def take_in(self, averages: Mapping[str, tuple[Tensor, Tensor, int]], images: int) -> None:
         """Averages of each layer that so many images have gone into elsewhere, with as many uses
         of the layer as are given with them."""
-        for name, (mean, var, uses) in averages.items():
-            for own, new in zip(self.average[name], (mean, var), strict=False):
-                own.copy_(new)
+        own = [tensor for name in averages for tensor in self.average[name][:2]]
+        torch._foreach_copy_(own, [tensor for found in averages.values() for tensor in found[:2]])
+        for name, (_, _, uses) in averages.items():
             self.average[name][2].add_(uses)
         self._gather(self.share(images), torch.tensor([uses for *_, uses in averages.values()]))
 

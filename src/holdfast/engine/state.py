@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -87,35 +88,39 @@ class State:
             )
         return next(iter(routes.values()), None)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Every tensor that changes, by name; the tensors themselves."""
-        slots, task = self.slots, self.slots.task
-        parts: dict[str, Mapping[str, Tensor]] = {
-            "model": task.parameters,
-            "optimizer": self.learn.tensors() if self.learn else {},
-            "watch": self.watch.state_dict() if self.watch else {},
-            "activity": self.activity.state_dict() if self.learn else {},
-            "health": self.monitor.state_dict(),
-            "fallback": self.fallback.state_dict() if self.keeps_healthy else {},
-            "prediction": slots.prediction.state_dict(),
-            "route": self.route.state_dict() if self.route else {},
+    def tensors(self, without: Collection[str] = ()) -> dict[str, Tensor]:
+        """Every tensor that changes, by name, but those of the parts that are left out; the
+        tensors themselves."""
+        found = {"batches": self.batches}
+        for part, tensors in self._parts().items():
+            if part not in without:
+                found |= {f"{part}/{name}": each.detach() for name, each in tensors().items()}
+        return found
+
+    def _parts(self) -> dict[str, Callable[[], Mapping[str, Tensor]]]:
+        slots, task, learn = self.slots, self.slots.task, self.learn
+        parts: dict[str, Callable[[], Mapping[str, Tensor]]] = {
+            "model": lambda: task.parameters,
+            "optimizer": learn.tensors if learn else dict,
+            "watch": self.watch.state_dict if self.watch else dict,
+            "activity": self.activity.state_dict if learn else dict,
+            "health": self.monitor.state_dict,
+            "fallback": self.fallback.state_dict if self.keeps_healthy else dict,
+            "prediction": slots.prediction.state_dict,
+            "route": self.route.state_dict if self.route else dict,
         }
-        parts |= {f"terms/{term.label}": term.state_dict() for term in slots.terms}
-        parts |= {f"refine/{i}": rule.state_dict() for i, rule in enumerate(slots.refine)}
-        parts |= {f"model/settle/{i}": rule.state_dict() for i, rule in enumerate(slots.settle)}
-        parts |= {f"upkeep/{i}": rule.state_dict() for i, rule in enumerate(slots.upkeep)}
+        parts |= {f"terms/{term.label}": term.state_dict for term in slots.terms}
+        parts |= {f"refine/{i}": rule.state_dict for i, rule in enumerate(slots.refine)}
+        parts |= {f"model/settle/{i}": rule.state_dict for i, rule in enumerate(slots.settle)}
+        parts |= {f"upkeep/{i}": rule.state_dict for i, rule in enumerate(slots.upkeep)}
         if "teacher" in vars(task):  # only if a slot asked for one
-            parts["teacher"] = task.teacher.parameters
+            parts["teacher"] = lambda: task.teacher.parameters
         for index, network in enumerate(slots.networks):
             if network.statistics is not None:
                 # Where predictions depend on them, statistics are a part of what was learnt.
                 kind = "model/statistics" if network.statistics.learnt else "statistics"
-                parts[f"{kind}/{index}"] = network.statistics.tensors
-        return {"batches": self.batches} | {
-            f"{part}/{name}": tensor.detach()
-            for part, tensors in parts.items()
-            for name, tensor in tensors.items()
-        }
+                parts[f"{kind}/{index}"] = partial(getattr, network.statistics, "tensors")
+        return parts
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of every tensor that changes."""

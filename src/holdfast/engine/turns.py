@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -23,9 +25,18 @@ class Turns(Adapter):
         self, model: nn.Module, method: Composition, source: Source | None, options: Options
     ):
         super().__init__(model, method, source, options)
-        self.layout = Layout(self._state.fresh)
+        bound = self._bound()
+        self.layout = Layout(
+            self._state.fresh,
+            {f"{part}/{name}": each for part, own in bound.items() for name, each in own.items()},
+        )
+        self._bound_parts = tuple(bound)
         # Whose state is in place; None: nobody's that is whole.
         self._in_place: Held | None = None
+
+    def _bound(self) -> dict[str, Mapping[str, Tensor]]:
+        """Parts of the state whose tensors are the same objects for ever, themselves."""
+        return {}
 
     def serve(self, held: Held, images: Tensor) -> tuple[Tensor, Held]:
         """Logits of a stream's images, and its state after them; `last` says what they did."""
@@ -55,7 +66,7 @@ class Turns(Adapter):
         self._in_place = None
         state = self._state
         with torch.inference_mode(False):
-            self.layout.write(held, state.tensors())
+            self.layout.write(held, state.tensors(self._bound_parts))
             state.draws.state = state.fresh_draws if held.draws is None else held.draws
             state.load_extra_state(held.extra)
             if state.keeps_healthy:
@@ -68,7 +79,7 @@ class Turns(Adapter):
         """The state that is in place, to be held."""
         state = self._state
         with torch.inference_mode(False):
-            flat, moved = self.layout.pack(state.tensors())
+            flat, moved = self.layout.pack(state.tensors(self._bound_parts))
         keeps = state.keeps_healthy
         held = Held(
             flat,
