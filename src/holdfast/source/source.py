@@ -4,7 +4,6 @@ replay."""
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -133,24 +132,14 @@ class Source(Known):
         return found.to(network.device, network.full_dtype)
 
     def class_width(self, network: Network, statistics: str, fresh: Callable[[], Network]) -> float:
-        """σ: how far an image's feature lies from the mean of its class, as a root mean square."""
+        """How wide classes are; made where it is not known."""
         self.prototypes_by(network, statistics, fresh)
         name = f"spread/{statistics}"
         if name not in self.tensors:
             # A file of before it was kept: only this is made again, so that all else stays.
             what = "width of classes (σ², which balance=auto goes by)"
             self.tensors[name] = self._gather(fresh, statistics, what)[name]
-        counts = self.tensors[f"counts/{statistics}"]
-        images, classes = int(counts.sum()), int((counts > 0).sum())
-        # Means of few images lie nearer to these than to others of their class.
-        found = float(self.tensors[name]) * images / max(images - classes, 1)
-        if not found > 0:
-            raise ValueError(
-                f"{images} source images of {classes} classes do not tell how wide classes are, "
-                "which balance=auto goes by: make the source of two or more images a class, or "
-                "write balance=fixed."
-            )
-        return math.sqrt(found)
+        return self.width_of_classes(statistics)
 
     def _gather(
         self, fresh: Callable[[], Network], statistics: str, what: str
