@@ -16,6 +16,7 @@ PUBLIC = {
     "compose": holdfast.compose,
     "methods": holdfast.methods,
     "doctor": holdfast.doctor,
+    "Fleet": holdfast.Fleet,
     "rehearse": holdfast.rehearse,
     "tune_cpu": holdfast.tune_cpu,
     "Recorder": Recorder,

@@ -45,6 +45,9 @@ from torch import Tensor, nn
 def serve(model: nn.Module, images: Tensor) -> Tensor:
     adapter = holdfast.adapt(model, holdfast.Eata(lr=1e-3), holdfast.Debias(alpha=0.99))
     reveal_type(holdfast.Eata)
+    fleet = holdfast.Fleet(model, "tent", folder="streams", resident=100)
+    found: dict[str, Tensor] = fleet.step({"camera-7": images}, refused={})
+    state: str = fleet.health("camera-7").state
     return adapter(images)
 """
 

@@ -37,6 +37,7 @@ class NormsApart:
 
     def __init__(self, layers: Mapping[str, _BatchNorm], sizes: Sequence[int]):
         self.layers, self.sizes = layers, list(sizes)
+        self.shares = [BatchStatistics.share(size) for size in sizes]
         self.each: dict[str, LayerApart] = {}
         self.trained: dict[str, Tensor] = {}
 
@@ -67,27 +68,21 @@ class NormsApart:
         own.uses += 1
         if len(set(self.sizes)) == 1 and calls_cost(x):
             return self._in_one_call(layer, own, x)
-        found = [
-            batch_norm(
-                images,
-                own.mean[stream],
-                own.var[stream],
-                weight,
-                bias,
-                training=True,
-                momentum=BatchStatistics.share(len(images)),
-                eps=layer.eps,
-            )
-            for stream, (images, weight, bias) in enumerate(
-                zip(
-                    torch.split(x, self.sizes),
-                    self._by_stream(own.weight),
-                    self._by_stream(own.bias),
-                    strict=True,
-                )
-            )
-        ]
-        return torch.cat(found)
+        each = zip(
+            torch.split(x, self.sizes),
+            own.mean.unbind(),
+            own.var.unbind(),
+            self._by_stream(own.weight),
+            self._by_stream(own.bias),
+            self.shares,
+            strict=True,
+        )
+        return torch.cat(
+            [
+                batch_norm(images, mean, var, weight, bias, True, share, layer.eps)
+                for images, mean, var, weight, bias, share in each
+            ]
+        )
 
     def _by_stream(self, values: Tensor | None) -> Sequence[Tensor | None]:
         return [None] * len(self.sizes) if values is None else values.unbind()
@@ -103,7 +98,7 @@ class NormsApart:
             None if own.weight is None else own.weight.flatten(),
             None if own.bias is None else own.bias.flatten(),
             training=True,
-            momentum=BatchStatistics.share(size),
+            momentum=self.shares[0],
             eps=layer.eps,
         )
         return (

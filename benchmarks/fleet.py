@@ -1,0 +1,109 @@
+"""What a fleet costs: a grouped step beside a loop over adapters and beside one shared adapter that
+is given all images at once; and a stream's memory, its beginning, its leaving and its coming back.
+
+Turns are taken in one process, each in every round; ratios are medians of those within a round.
+
+    python benchmarks/fleet.py --streams 16 --batch 4 --rounds 20
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import holdfast
+
+print(holdfast.tune_cpu())  # before torch is loaded
+
+import torch  # noqa: E402
+import tyro  # noqa: E402
+
+from holdfast.models import resnet20, resnet50  # noqa: E402
+from holdfast.util.terminal import columns, show  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fleet costs."""
+
+    method: str = "tent"
+    """One that needs no source."""
+    streams: int = 16
+    batch: int = 4
+    rounds: int = 20
+    threads: int | None = None
+    """CPU threads; torch's own choice if not given."""
+    held: int = 50
+    """Streams of a ResNet-50 whose memory, saving and coming back is measured."""
+
+
+def milliseconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return 1e3 * (time.perf_counter() - start)
+
+
+def compare_steps(settings: Settings) -> None:
+    """Images a second of a fleet's step, and of what one would do without it."""
+    model, size = resnet20(10).eval(), settings.batch
+    images = torch.rand(settings.streams * size, 3, 32, 32)
+    parts = dict(enumerate(images.split(size)))
+    adapters = [holdfast.adapt(model, settings.method) for _ in parts]
+    shared, fleet = holdfast.adapt(model, settings.method), holdfast.Fleet(model, settings.method)
+    named = {str(number): part for number, part in parts.items()}
+    runs: dict[str, Callable[[], object]] = {
+        "loop over adapters": lambda: [adapters[n](part) for n, part in parts.items()],
+        "grouped step": lambda: fleet.step(named),
+        "one shared adapter": lambda: shared(images),
+    }
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(settings.rounds + 1):
+        for name, run in runs.items():
+            spent = milliseconds(run)
+            if number:  # the first warms up
+                times[name].append(spent)
+    table = columns("", "images a second (median)", "grouped step beside it: median", "all rounds")
+    for name, found in times.items():
+        grouped = times["grouped step"]
+        ratios = sorted(own / other for own, other in zip(found, grouped, strict=True))
+        rate = 1e3 * len(images) / statistics.median(found)
+        spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+        table.add_row(name, f"{rate:.0f}", f"{statistics.median(ratios):.2f} ×", spread)
+    show(table)
+
+
+def measure_streams(settings: Settings) -> None:
+    """A stream's memory, and the time that it takes to begin, leave and come back."""
+    model = resnet50(1000).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        fleet = holdfast.Fleet(model, settings.method, folder=folder)
+        names = [str(number) for number in range(settings.held)]
+        adding = [milliseconds(lambda name=name: fleet.add(name)) for name in names]
+        images = torch.rand(2, 3, 64, 64)
+        for name in names:
+            fleet(name, images)
+        own = statistics.mean(fleet._seats[name].held.bytes() for name in names)
+        saving = [milliseconds(lambda name=name: fleet.save(name)) for name in names]
+        again = holdfast.Fleet(model, settings.method, folder=folder)
+        back = [milliseconds(lambda name=name: again.last(name)) for name in names]
+    table = columns("a stream on ResNet-50", "median", "largest")
+    table.add_row("memory of its tensors", f"{own / 1e6:.3f} MB", "")
+    for name, found in {"add": adding, "save": saving, "bring back": back}.items():
+        table.add_row(name, f"{statistics.median(found):.2f} ms", f"{max(found):.2f} ms")
+    show(table)
+
+
+def main(settings: Settings) -> None:
+    warnings.simplefilter("ignore")  # random images make predictions collapse
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    compare_steps(settings)
+    measure_streams(settings)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
