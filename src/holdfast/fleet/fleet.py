@@ -212,6 +212,8 @@ class Fleet:
                 "take another name."
             )
         self._make_room({})
+        if self._folder is not None:
+            self._folder.begin(stream)
         self._seats[stream] = Seat()
 
     def remove(self, stream: str) -> None:
@@ -295,6 +297,7 @@ class Fleet:
                     f"whole copy in its place ({folder.file(stream)}), or add({stream!r}) begins "
                     "it anew."
                 )
+            folder.begin(stream)
             return Seat()
         try:
             tensors, notes = folder.take(stream)

@@ -137,6 +137,13 @@ class Folder:
                 )
         return tensors, header["notes"]
 
+    def begin(self, stream: str) -> None:
+        """A stream without a file begins anew here, whoever had it before."""
+        stem = file_stem(stream)
+        if not self._claims.is_free(stem):
+            with self._claims.alone(stem):
+                self._claims.take(stem)
+
     def set_aside(self, stream: str) -> Path:
         """A file that cannot be read makes room, and is kept."""
         target = self._aside(stream, len(self.aside(stream)))
