@@ -19,7 +19,7 @@ from holdfast.engine.network import MemoryFormat
 from holdfast.engine.options import Options, Precision
 from holdfast.fleet.folder import Folder, OtherFleetError, StateError, TakenOverError
 from holdfast.fleet.seat import Seat
-from holdfast.fleet.together import serve
+from holdfast.fleet.together import as_one, serve
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition
 from holdfast.source.source import Source
@@ -154,7 +154,7 @@ class Fleet:
                 for text in self._network.news(seats[stream].last):
                     warnings.warn(f"{stream}: {text}", stacklevel=3)
         if errors and refused is None:
-            raise _as_one(errors, len(batches))
+            raise as_one(errors, len(batches))
         if refused is not None:
             refused |= errors
         return {stream: found[stream] for stream in batches if stream in found}
@@ -347,14 +347,3 @@ class Fleet:
 def check_name(stream: object) -> None:
     if not isinstance(stream, str) or not stream:
         raise ValueError(f"A stream is named by a text that is not empty, not {stream!r}.")
-
-
-def _as_one(errors: Mapping[str, Exception], streams: int) -> Exception:
-    """One error of several streams'."""
-    if len(errors) == 1 == streams:
-        return next(iter(errors.values()))
-    texts = "; ".join(f"{stream}: {error}" for stream, error in errors.items())
-    return ValueError(
-        f"{len(errors)} of {streams} streams were refused, the others have been adapted to (with "
-        f"refused={{}} their logits are returned, and what was refused is put there). {texts}"
-    )
