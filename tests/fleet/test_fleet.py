@@ -34,15 +34,22 @@ def given(images):
 
 @pytest.mark.parametrize("options", [{}, {"window": 20}, {"guard": "rollback"}], ids=str)
 @pytest.mark.parametrize("spec", [SPEC, "rotta(capacity=12,every=20)", "tent+consistency"])
-def test_evicted_and_brought_back_is_never_evicted_bit_for_bit(make, tmp_path, spec, options):
-    roomy = make(spec, tmp_path / "roomy", **options)
-    tight = make(spec, tmp_path / "tight", resident=2, **options)
+def test_evicted_and_brought_back_is_never_evicted_bit_for_bit(
+    make, net, source, monkeypatch, spec, options
+):
+    # Else a guard has its first state to go back to after hundreds of images.
+    monkeypatch.setattr("holdfast.engine.last.Watch.settled", lambda self: True)
+    tight = make(spec, resident=2, **options)
+    adapters = {name: holdfast.adapt(net, spec, source=source, **options) for name in NAMES}
     for images in stream(("some", "all", "none", "some")):
         for name, each in given(images).items():
-            assert torch.equal(tight(name, each), roomy(name, each))
+            assert torch.equal(tight(name, each), adapters[name](each))
             assert len(tight._seats) <= 2
-    for name in NAMES:
-        assert_same_state(state_in(tight, name), state_in(roomy, name))
+    for name, adapter in adapters.items():
+        assert_same_state(state_in(tight, name), state_of(adapter))
+        if "guard" in options:
+            assert_same_state(tight._network._state.healthy, adapter._state.healthy)
+            assert_same_state(tight._network._state.latest, adapter._state.latest)
 
 
 def test_a_new_process_goes_on_from_the_folder(make):
@@ -101,6 +108,10 @@ def test_what_a_stream_has_not_moved_is_not_held(make):
     many = holdfast.Fleet(net, "tent+debias(lambda_src=0,filter=false)")
     (images,) = stream(("some",))
     many("a", images)
+    adapter = holdfast.adapt(net, "tent+debias(lambda_src=0,filter=false)")
+    adapter(images)
+    many("b", images.flip(1))
+    assert_same_state(state_in(many, "a"), state_of(adapter))
     labels = holdfast.adapt(net, "bn")(images).argmax(1).unique()
     (rows,) = many._network.layout.large
     held = many._seats["a"].held

@@ -1,6 +1,8 @@
 """The law of a fleet: streams that take their steps at once are adapters of their own."""
 
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from toys import group_norm, state_of, stream, toy_net, toy_source
 import holdfast
 from holdfast.engine import apart
 from holdfast.engine.abreast import Abreast
+from holdfast.parts import Term, TermResult
+from holdfast.recipes import registry
 
 GROUPING = [spec for spec in COMPOSITIONS if holdfast.compose(spec).groups]
 GROUPING += ["tent(optimizer=adam)", "eata(redundancy=2,nesterov=true)+debias+ensemble+lame"]
@@ -104,6 +108,44 @@ def test_a_fleet_is_as_many_adapters(spec, dtype, calls, groups):
                 assert did.losses[label] == pytest.approx(loss, rel=10 * TOLERANCE[dtype])
     assert groups == [len(given) for given in batches(dtype)] and len(forwards) == len(groups)
     assert_alike(fleet, adapters, TOLERANCE[dtype])
+
+
+@dataclass(frozen=True)
+class Noisy(holdfast.Learner):
+    """Tent at a strength that is drawn for each batch."""
+
+    groups: ClassVar[bool] = True
+
+    def terms(self, task):
+        return [NoisyEntropy(task.draws)]
+
+
+class NoisyEntropy(Term):
+    def __init__(self, draws):
+        super().__init__("entropy")
+        self.draws = draws
+
+    def forward(self, step):
+        with self.draws.scope():
+            strength = torch.rand(())
+        return TermResult(strength * step.entropy.mean(), len(step.images))
+
+
+def test_draws_are_each_streams_own(net, groups, monkeypatch):
+    monkeypatch.setattr(registry, "_registry", registry.methods())
+    holdfast.register("toy-noisy")(Noisy)
+    fleet = holdfast.Fleet(net, Noisy())
+    adapters = {name: holdfast.adapt(net, Noisy()) for name in ("one", "two")}
+    for number, images in enumerate(stream(("some", "all", "some"))):
+        given = {"one": images, "two": images[:6]} if number else {"one": images}
+        fleet.step(given)
+        for name, each in given.items():
+            adapters[name](each)
+            assert fleet.last(name).losses["entropy"] == pytest.approx(
+                adapters[name].last.losses["entropy"], rel=1e-3
+            )
+    assert groups == [2, 2]
+    assert_alike(fleet, adapters, 1e-4)
 
 
 def test_a_step_is_each_streams_own_gradient(calls, groups):
