@@ -19,7 +19,11 @@ else:
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-IMPORTED_AS = {"pillow": "PIL", "vl-convert-python": "vl_convert"}
+IMPORTED_AS = {
+    "pillow": "PIL",
+    "prometheus-client": "prometheus_client",
+    "vl-convert-python": "vl_convert",
+}
 
 
 def test_the_extras_are_those_of_the_project():

@@ -1,4 +1,4 @@
-"""The command line: `holdfast run`, `rehearse`, `paper`, `sweep`, `report`, `data`, `doctor` …"""
+"""The command line: `holdfast run`, `rehearse`, `serve`, `paper`, `sweep`, `report`, `data` …"""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from holdfast.cli.paper import Paper
 from holdfast.cli.rehearse import Rehearse
 from holdfast.cli.report import Report
 from holdfast.cli.run import Run
+from holdfast.cli.serve import Serve
 from holdfast.cli.sweep import Sweep
 from holdfast.util.cpu import tune_cpu
 from holdfast.util.terminal import show
@@ -114,7 +115,7 @@ class Card:
         show(find_card(self.name, self.preset))
 
 
-Command = Run | Rehearse | Paper | Sweep | Report | Doctor | Methods | Streams | Card | Data
+Command = Run | Rehearse | Serve | Paper | Sweep | Report | Doctor | Methods | Streams | Card | Data
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -88,6 +88,7 @@ EXTRAS = {
     **dict.fromkeys(_BENCH, "bench"),
     **dict.fromkeys(("altair", "jinja2", "vl_convert"), "report"),
     "ray": "ray",
+    **dict.fromkeys(("prometheus_client", "starlette", "uvicorn"), "serve"),
 }
 
 
