@@ -290,3 +290,29 @@ def test_a_network_that_folds_images_otherwise_is_served_in_turn(net):
     (images,) = stream(("some",))
     found = fleet.step({"one": images, "two": images[:5]})
     assert torch.equal(found["one"], adapter(images))
+
+
+class Viewing(nn.Module):
+    """Cannot take channels_last, which its adapter finds out at the first batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.fc = nn.Linear(8 * 36, 5)
+
+    def forward(self, images):
+        return self.fc(self.norm(self.conv(images)).view(len(images), -1))
+
+
+def test_a_network_that_changes_its_memory_format_on_the_way(groups, calls):
+    torch.manual_seed(0)
+    viewing = Viewing().eval()
+    fleet = holdfast.Fleet(viewing, "tent(lr=0.1)")
+    adapters = {name: holdfast.adapt(viewing, "tent(lr=0.1)") for name in ("one", "two")}
+    for images in stream(("some", "all", "some")):
+        given = {"one": images, "two": images.flip(0)}
+        found = fleet.step(given)
+        for name, each in given.items():
+            torch.testing.assert_close(found[name], adapters[name](each), atol=1e-4, rtol=0)
+    assert fleet._network.network.memory_format is torch.contiguous_format and groups == [2, 2, 2]
+    assert_alike(fleet, adapters, 1e-4)
