@@ -106,4 +106,4 @@ else:
         return sorted([*_PLACES, *(method.__name__ for method in methods().values())])
 
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"

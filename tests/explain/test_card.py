@@ -217,3 +217,11 @@ def test_one_name_is_one_card():
         find_card("mixed", "cifar100-c")
     with pytest.raises(ValueError, match="Did you mean 'debias'"):
         find_card("eata+debais")
+
+
+def test_a_card_says_how_streams_of_a_fleet_are_served():
+    assert card("tent+debias").in_a_fleet.startswith("one grouped step")
+    assert card("tent+debias(balance=auto)").in_a_fleet == "one after the other"
+    assert card("cotta").in_a_fleet == "one after the other"
+    # Rounding decides when it stops, so that streams at once would not answer as each alone.
+    assert card("lame").in_a_fleet == "one after the other"

@@ -51,7 +51,7 @@ def kept(tmp_path):
     fleet = holdfast.Fleet(toy_net(), "tent", folder=tmp_path)
     fleet("a", stream(("some",))[0])
     fleet.save()
-    (file,) = tmp_path.iterdir()
+    (file,) = tmp_path.glob("*.safetensors")
     return fleet, file
 
 
@@ -139,4 +139,4 @@ def test_a_damaged_stream_is_begun_anew_when_somebody_says_so(kept, tmp_path):
         fleet.save()
         assert kept[1].with_name(f"{kept[1].name}.damaged{number}").exists()
     fleet.remove("a")
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("[!.]*"))

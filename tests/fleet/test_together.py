@@ -18,7 +18,7 @@ from holdfast.parts import Term, TermResult
 from holdfast.recipes import registry
 
 GROUPING = [spec for spec in COMPOSITIONS if holdfast.compose(spec).groups]
-GROUPING += ["tent(optimizer=adam)", "eata(redundancy=2,nesterov=true)+debias+ensemble+lame"]
+GROUPING += ["tent(optimizer=adam)", "eata(redundancy=2,nesterov=true)+debias+ensemble+prior"]
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 
 

@@ -1,6 +1,9 @@
 """Every registered method, and every composition that follows from the registry."""
 
+from dataclasses import replace
+
 import holdfast
+from holdfast.recipes.compose import parse
 
 # Settings under which a method does on the small toy stream all that it can do, and soon. A method
 # that is not named here joins with its defaults.
@@ -29,6 +32,11 @@ VARIANTS = [
     "bn(alpha=0.1)",
     "bn(prior=16)",
     "bn(statistics=running)",
+    "debias(balance=auto)",
+    "tent(optimizer=adam)+debias(balance=auto)",
+    "eata(redundancy=2)+debias(balance=auto)",
+    "sar+debias(balance=auto)",
+    "rotta(capacity=12,every=20)+debias(balance=auto)",
 ]
 
 
@@ -96,7 +104,8 @@ def _neutral(plugin: str) -> str:
     settings = holdfast.methods()[name].neutral
     if settings is None:
         return plugin
-    return f"{name}({','.join(f'{key}={value}' for key, value in settings.items())})"
+    (written,) = parse(plugin)
+    return str(replace(written, **settings))
 
 
 def without_neutral(spec: str) -> str:

@@ -9,13 +9,23 @@ import holdfast
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 2e-4}
 
 
-def follow(spec, restate, dtype, *, kinds=KINDS, trained=NORM_AFFINE, moves=True, **options):
+def follow(
+    spec,
+    restate,
+    dtype,
+    *,
+    kinds=KINDS,
+    trained=NORM_AFFINE,
+    moves=True,
+    source_of=toy_source,
+    **options,
+):
     """`restate(net)` gives (step, toy): a function from a batch to its logits, and its weights.
 
     Returns the adapter, the (reliable, all) counts of each batch, and which terms ever spoke.
     """
     net = toy_net(dtype=dtype)
-    adapter = holdfast.adapt(net, spec, source=toy_source(net), **options)
+    adapter = holdfast.adapt(net, spec, source=source_of(net), **options)
     step, toy = restate(net)
     start = {name: toy.w[name].detach().clone() for name in trained}
     counts, spoke = [], set()

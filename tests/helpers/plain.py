@@ -45,7 +45,9 @@ class PlainSgd:
         self.velocity = {name: torch.zeros_like(toy.w[name]) for name in toy.trained}
 
     def step(self, loss):
-        found = self.toy.gradients(loss)
+        self.apply(self.toy.gradients(loss))
+
+    def apply(self, found):
         for name, gradient in zip(self.toy.trained, found, strict=True):
             self.velocity[name] = self.momentum * self.velocity[name] + gradient
             move = self.velocity[name]
@@ -62,8 +64,10 @@ class PlainAdam:
         self.second = {name: torch.zeros_like(toy.w[name]) for name in toy.trained}
 
     def step(self, loss):
+        self.apply(self.toy.gradients(loss))
+
+    def apply(self, found):
         self.count += 1
-        found = self.toy.gradients(loss)
         for name, g in zip(self.toy.trained, found, strict=True):
             self.first[name] = self.beta * self.first[name] + (1 - self.beta) * g
             self.second[name] = 0.999 * self.second[name] + 0.001 * g * g

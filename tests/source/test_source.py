@@ -1,10 +1,12 @@
 import pytest
 import torch
+from plain_methods import source_features
 from torch.utils.data import DataLoader, TensorDataset
 from toys import CLASSES, source_batches, toy_net, toy_source
 
 import holdfast
 from holdfast import Source
+from holdfast.engine.network import Network
 
 
 def one_shot():
@@ -267,3 +269,82 @@ def test_replay_names_a_bad_batch_of_the_loader_and_goes_on_after_it():
     batches[1] = good
     assert torch.equal(replay[1][1], good[1])
     assert torch.equal(replay[2][1], batches[2][1]) and torch.equal(replay[3][0], first)
+
+
+def plain_spread(net, batches):
+    """Mean over images of the squared distance to the mean of their class, number by number."""
+    features, labels = [], []
+    for images, given in batches:
+        features += source_features(net, images).tolist()
+        labels += given.tolist()
+    total = 0.0
+    for feature, label in zip(features, labels, strict=True):
+        own = [f for f, y in zip(features, labels, strict=True) if y == label]
+        for place, value in enumerate(feature):
+            total += (value - sum(f[place] for f in own) / len(own)) ** 2
+    return total / len(labels)
+
+
+def test_the_spread_of_features_is_that_of_a_plain_loop():
+    net = toy_net(dtype=torch.float64)
+    uneven = [(images, labels**2 % 5) for images, labels in source_batches(torch.float64)]
+    with pytest.warns(UserWarning, match="no source image"):
+        source = Source.from_loader(net, uneven)
+    assert float(source.tensors["spread/source"]) == pytest.approx(
+        plain_spread(net, uneven), rel=1e-12
+    )
+
+
+def test_classes_are_as_wide_as_an_unbiased_variance_says():
+    net = toy_net(dtype=torch.float64)
+    source = toy_source(net)
+    network = Network(net)
+    spread, images = plain_spread(net, source_batches(torch.float64)), int(source.counts.sum())
+    width = source.class_width(network, "source", lambda: network)
+    assert width**2 == pytest.approx(spread * images / (images - CLASSES), rel=1e-12)
+
+
+def test_one_image_a_class_tells_no_width():
+    net = toy_net()
+    source = Source.from_loader(net, source_batches(batches=1, size=CLASSES))
+    holdfast.adapt(net, "debias", source=source)
+    with pytest.raises(ValueError, match=r"7 source images of 7 classes.*two or more.*fixed"):
+        holdfast.adapt(net, "debias(balance=auto)", source=source)
+
+
+def without_spread(net, path):
+    """A file as it was written before the spread was kept."""
+    source = toy_source(net)
+    expected = source.tensors.pop("spread/source")
+    source.save(path)
+    return expected
+
+
+def test_an_older_file_loads_and_says_what_balance_lacks(tmp_path):
+    net = toy_net()
+    without_spread(net, tmp_path / "source")
+    older = Source.load(tmp_path / "source")
+    holdfast.adapt(net, "eata+debias", source=Source.load(tmp_path / "source", source_batches()))
+    holdfast.adapt(net, "debias", source=older)
+    message = r"holds no width of classes.*balance=auto.*Source\.load\(path, loader"
+    with pytest.raises(ValueError, match=message):
+        holdfast.adapt(net, "debias(balance=auto)", source=older)
+
+
+def test_a_loader_gives_an_older_file_its_spread_and_nothing_else(tmp_path):
+    net = toy_net()
+    expected = without_spread(net, tmp_path / "source")
+    older = Source.load(tmp_path / "source", source_batches())
+    before = dict(older.tensors)
+    holdfast.adapt(net, "debias(balance=auto)", source=older)
+    assert older.tensors.keys() - before.keys() == {"spread/source"}
+    assert all(older.tensors[name] is tensor for name, tensor in before.items())
+    assert torch.equal(older.tensors["spread/source"], expected)
+
+
+def test_a_spread_that_is_no_number_is_refused(tmp_path):
+    source = toy_source(toy_net())
+    source.tensors["spread/source"] = torch.zeros(3)
+    source.save(tmp_path / "source")
+    with pytest.raises(ValueError, match=r"spread/source.*Make it again"):
+        Source.load(tmp_path / "source")

@@ -123,8 +123,8 @@ class Abreast(Turns):
         self._in_place = None
         with torch.inference_mode(False), self._full_precision():
             try:
-                apart = self._set_apart(streams)
-                members = self._look(streams, apart)
+                whole, apart = self._forward(streams)
+                members = self._look(streams, whole)
             finally:
                 self._clear()
             served = [self._finish(member, apart, i) for i, member in enumerate(members)]
@@ -164,12 +164,20 @@ class Abreast(Turns):
             apart.each[name] = LayerApart(own(layer.weight), own(layer.bias), mean, var)
         return apart
 
-    def _look(self, streams: Sequence[Admitted], apart: NormsApart) -> list[Member]:
-        """One forward; what each stream makes of its part; one backward."""
-        images = torch.cat([one.images for one in streams])
+    def _forward(self, streams: Sequence[Admitted]) -> tuple[Step, NormsApart]:
+        """All images at once, each stream's by itself where it matters."""
+        apart, memory_format = self._set_apart(streams), self.network.memory_format
+        images = self.network.prepare(torch.cat([one.images for one in streams]))
         whole = Step(self.network, images, learning=self._slots.learn is not None)
         with apart.in_place():
             whole.logits  # noqa: B018 (made here)
+        if self.network.memory_format is not memory_format:
+            # The network began again on the way, and norm layers took some images in twice.
+            return self._forward(streams)
+        return whole, apart
+
+    def _look(self, streams: Sequence[Admitted], whole: Step) -> list[Member]:
+        """What each stream makes of its part; and one backward."""
         members, first = [], 0
         for one in streams:
             step = StreamStep(whole, one.images, first, one.newest)

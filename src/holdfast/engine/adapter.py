@@ -18,7 +18,7 @@ from holdfast.engine.batch import Examined, Runner
 from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
-from holdfast.engine.health import HARMS, Health
+from holdfast.engine.health import HARMS, NOT_CALIBRATED, Health
 from holdfast.engine.last import Answer, Last, Watched
 from holdfast.engine.network import Network, fingerprint, without_autocast
 from holdfast.engine.options import Options
@@ -33,11 +33,6 @@ from holdfast.util.words import enumerated
 
 KIND = "an adapter state"
 
-NOT_CALIBRATED = (
-    "guard='fallback' compares the adapter with the source model, which takes a source that was "
-    "calibrated for that: Source.from_loader(model, loader, "
-    "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
-)
 OVERFLOW = (
     "logits of the source model, or of the state that is tried beside it, turned NaN or Inf. "
     "Nothing was changed."

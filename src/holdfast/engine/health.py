@@ -33,6 +33,11 @@ RETRAIN = (
     "they are to stay."
 )
 DRIFT_HURTS = f"{COSTS.capitalize()}. {RETRAIN}"
+NOT_CALIBRATED = (
+    "guard='fallback' compares the adapter with the source model, which takes a source that was "
+    "calibrated for that: Source.from_loader(model, loader, "
+    "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
+)
 
 
 @dataclass(frozen=True)

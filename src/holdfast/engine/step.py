@@ -94,6 +94,22 @@ class Step:
         """The predicted class of each image."""
         return self.logits.detach().argmax(1)
 
+    def force_of(self, loss: Tensor) -> Tensor:
+        """Σ over images of ‖∂loss/∂feature‖, through the head alone; 0 if it does not depend on
+        this forward."""
+        features, (calls, logits) = self.features, self._forward
+        found = torch.autograd.grad(loss, (features, logits), retain_graph=True, allow_unused=True)
+        by_feature, by_logits = found
+        # Where logits were not computed from this very tensor, autograd knows no way between them.
+        apart = features is not calls[0].input or self.network.compiled
+        if by_logits is not None and apart:
+            through_head = by_logits @ self.network.rows
+            by_feature = through_head if by_feature is None else by_feature + through_head
+        if by_feature is None:
+            return features.new_zeros(())
+        force: Tensor = torch.linalg.vector_norm(by_feature, dim=1).sum()
+        return force
+
     def reliable(self, factor: float) -> Tensor:
         """Which images have an entropy below factor · ln C (strictly)."""
         if factor not in self._reliable:

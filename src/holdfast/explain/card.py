@@ -143,7 +143,7 @@ def _part(resolved: Method, written: Method, context: CompositionContext) -> Par
         sentence=sentence,
         equation=equation,
         paper=resolved.paper,
-        note=resolved.note,
+        note=resolved.noted(),
         settings=tuple(
             Entry(
                 setting.name,

@@ -17,9 +17,9 @@ from holdfast.engine.held import Held
 from holdfast.engine.last import Last
 from holdfast.engine.network import MemoryFormat
 from holdfast.engine.options import Options, Precision
-from holdfast.fleet.folder import Folder, OtherFleetError, StateError
+from holdfast.fleet.folder import Folder, OtherFleetError, StateError, TakenOverError
 from holdfast.fleet.seat import Seat
-from holdfast.fleet.together import serve
+from holdfast.fleet.together import as_one, serve
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition
 from holdfast.source.source import Source
@@ -38,7 +38,8 @@ class Fleet:
     which methods. A fleet is for one thread: a server that has several takes a lock around it.
 
     folder: where streams are saved; those that are found there go on. A stream is saved by `save`,
-        and when it has to leave memory.
+        and when it has to leave memory. Several processes may share a folder: a stream belongs to
+        the one that learnt from it last, and another that still has it cannot save it.
     resident: at most so many streams in memory; the one that was not used for longest is saved and
         dropped, and comes back when it is next asked for.
 
@@ -153,7 +154,7 @@ class Fleet:
                 for text in self._network.news(seats[stream].last):
                     warnings.warn(f"{stream}: {text}", stacklevel=3)
         if errors and refused is None:
-            raise _as_one(errors, len(batches))
+            raise as_one(errors, len(batches))
         if refused is not None:
             refused |= errors
         return {stream: found[stream] for stream in batches if stream in found}
@@ -169,17 +170,18 @@ class Fleet:
         """What `fleet(stream, images)` would return before any update, with no change to
         anything."""
         check_name(stream)
-        return self._network.foresee(self._seat(stream).held, images)
+        seat = self._looked_at(stream) if stream in self else Seat()
+        return self._network.foresee(seat.held, images)
 
     # What is known of a stream.
 
     def last(self, stream: str) -> Last:
         """What the stream's last batch did, since it came into memory."""
-        return self._known(stream).last
+        return self._looked_at(stream).last
 
     def health(self, stream: str) -> Health:
         """How the stream does, as far as that can be told without labels."""
-        return self._network.health_of(self._known(stream).held)
+        return self._network.health_of(self._looked_at(stream).held)
 
     def notes(self, stream: str) -> dict[str, Any]:
         """What you want to have saved with a stream's state: texts and numbers, as JSON has them.
@@ -210,6 +212,8 @@ class Fleet:
                 "take another name."
             )
         self._make_room({})
+        if self._folder is not None:
+            self._folder.begin(stream)
         self._seats[stream] = Seat()
 
     def remove(self, stream: str) -> None:
@@ -232,16 +236,26 @@ class Fleet:
             raise ValueError("This fleet has no folder to save streams in: Fleet(…, folder=…).")
         if stream is not None and stream not in self:
             raise self._unknown(stream)
+        taken: list[TakenOverError] = []
         for name in list(self._seats) if stream is None else [stream]:
             if name in self._seats:
-                self._save(name)
+                try:
+                    self._save(name)
+                except TakenOverError as error:  # the others are saved all the same
+                    taken.append(error)
+        if taken:
+            raise taken[0]
 
     def _save(self, stream: str) -> None:
         seat = self._seats[stream]
         if self._folder is None or seat.is_saved:
             return
         text = seat.written_notes()
-        self._folder.write(stream, self._network.layout.to_file(seat.held), seat.notes)
+        try:
+            self._folder.write(stream, self._network.layout.to_file(seat.held), seat.notes)
+        except TakenOverError:
+            del self._seats[stream]  # asked for again, it goes on from what the other has saved
+            raise
         seat.saved = seat.held, text
 
     def _known(self, stream: str) -> Seat:
@@ -256,6 +270,8 @@ class Fleet:
     def _seat(self, stream: str, keep: Iterable[str] = ()) -> Seat:
         """A stream in memory: there already, brought back, or a new one, which is not counted
         before it has proved good."""
+        if self._folder is not None and stream in self._seats and self._folder.is_taken(stream):
+            self._leave_to_other(stream)
         if stream in self._seats:
             return self._seats[stream]
         seat = Seat() if self._folder is None else self._brought_back(stream, self._folder)
@@ -264,7 +280,16 @@ class Fleet:
             self._seats[stream] = seat
         return seat
 
+    def _looked_at(self, stream: str) -> Seat:
+        """A stream that there is, to look at: it stays whosever it is."""
+        check_name(stream)
+        if stream in self._seats or self._folder is None or stream not in self._folder:
+            return self._known(stream)
+        tensors, notes = self._folder.read(stream)
+        return Seat(self._network.layout.from_file(tensors), notes=notes)
+
     def _brought_back(self, stream: str, folder: Folder) -> Seat:
+        """As its file has it, and from now on this fleet's own."""
         if stream not in folder:
             if aside := folder.aside(stream):
                 raise StateError(
@@ -272,9 +297,10 @@ class Fleet:
                     f"whole copy in its place ({folder.file(stream)}), or add({stream!r}) begins "
                     "it anew."
                 )
+            folder.begin(stream)
             return Seat()
         try:
-            tensors, notes = folder.read(stream)
+            tensors, notes = folder.take(stream)
             held = self._network.layout.from_file(tensors)
             self._network.put(held)
         except OtherFleetError:
@@ -295,8 +321,21 @@ class Fleet:
         stay = set(keep)
         while self.resident is not None and len({*self._seats, *stay}) >= self.resident:
             oldest = next(stream for stream in self._seats if stream not in stay)
-            self._save(oldest)
-            del self._seats[oldest]
+            try:
+                self._save(oldest)
+                del self._seats[oldest]
+            except TakenOverError:
+                self._leave_to_other(oldest)
+
+    def _leave_to_other(self, stream: str) -> None:
+        """Drop what another process has gone on with."""
+        seat = self._seats.pop(stream, None)
+        if seat is None or not seat.is_saved:
+            warnings.warn(
+                f"{stream}: another process has taken it over, and what was learnt here since it "
+                "was saved last is lost. Send each stream to one process.",
+                stacklevel=5,
+            )
 
     def _unknown(self, stream: str) -> ValueError:
         return ValueError(
@@ -308,14 +347,3 @@ class Fleet:
 def check_name(stream: object) -> None:
     if not isinstance(stream, str) or not stream:
         raise ValueError(f"A stream is named by a text that is not empty, not {stream!r}.")
-
-
-def _as_one(errors: Mapping[str, Exception], streams: int) -> Exception:
-    """One error of several streams'."""
-    if len(errors) == 1 == streams:
-        return next(iter(errors.values()))
-    texts = "; ".join(f"{stream}: {error}" for stream, error in errors.items())
-    return ValueError(
-        f"{len(errors)} of {streams} streams were refused, the others have been adapted to (with "
-        f"refused={{}} their logits are returned, and what was refused is put there). {texts}"
-    )

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from holdfast.fleet.claims import Claims
 from holdfast.util import files
 
 KIND = "the state of a stream in a fleet"
@@ -23,6 +24,7 @@ HEADER: Mapping[str, files.Types] = {
     "model": str,
     "method": str,
     "fresh": str,
+    "generation": int,
     "notes": dict,
 }
 
@@ -45,8 +47,22 @@ def _decoded(stem: str) -> str:
     return plain.decode("utf-8", "surrogatepass")
 
 
+class StateError(ValueError):
+    """A stream's saved state cannot be gone on from, or written: it is damaged, another fleet's, or
+    owned by another process."""
+
+
+class OtherFleetError(StateError):
+    """A state that is whole, and not one of this fleet."""
+
+
+class TakenOverError(StateError):
+    """A stream that another process has gone on with."""
+
+
 class Folder:
-    """The state files of one fleet's streams.
+    """The state files of one fleet's streams. Where several processes share the folder, a stream
+    belongs to the one that took it last.
 
     identity: of what a state is one: a hash of the model, the method, a hash of the first state.
     """
@@ -55,6 +71,7 @@ class Folder:
         self.path = Path(path)
         self.identity = identity
         self.path.mkdir(parents=True, exist_ok=True)
+        self._claims = Claims(self.path)
 
     def file(self, stream: str) -> Path:
         return self.path / f"{file_stem(stream)}{SUFFIX}"
@@ -72,9 +89,34 @@ class Folder:
             found.append(_decoded(stem) if "=" not in stem else _named_inside(path))
         return found
 
+    def is_taken(self, stream: str) -> bool:
+        """Whether another process has taken it."""
+        stem = file_stem(stream)
+        return not (self._claims.owns(stem) or self._claims.is_free(stem))
+
     def write(self, stream: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
-        header = {**self.identity, "stream": stream, "notes": notes}
-        files.write(self.file(stream), KIND, header, tensors)
+        """Save a stream, if it is one's own or nobody's yet."""
+        stem = file_stem(stream)
+        with self._claims.alone(stem):
+            if self._claims.is_free(stem):
+                self._claims.take(stem)
+            elif not self._claims.owns(stem):
+                raise TakenOverError(
+                    f"The stream {stream!r} was taken over by another process, which goes on with "
+                    f"the state that was saved last in {self.path}. What this one has learnt of it "
+                    "since is not written: send each stream to one process."
+                )
+            own = {"stream": stream, "generation": self._claims.generation(stem)}
+            files.write(self.file(stream), KIND, {**self.identity, **own, "notes": notes}, tensors)
+
+    def take(self, stream: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and notes of a stream, which from now on is one's own."""
+        stem = file_stem(stream)
+        with self._claims.alone(stem):
+            found = self.read(stream)
+            if not self._claims.owns(stem):
+                self._claims.take(stem)
+        return found
 
     def read(self, stream: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and notes of a stream. Another fleet's are refused."""
@@ -95,6 +137,13 @@ class Folder:
                 )
         return tensors, header["notes"]
 
+    def begin(self, stream: str) -> None:
+        """A stream without a file begins anew here, whoever had it before."""
+        stem = file_stem(stream)
+        if not self._claims.is_free(stem):
+            with self._claims.alone(stem):
+                self._claims.take(stem)
+
     def set_aside(self, stream: str) -> Path:
         """A file that cannot be read makes room, and is kept."""
         target = self._aside(stream, len(self.aside(stream)))
@@ -113,16 +162,11 @@ class Folder:
         return path.with_name(f"{path.name}{DAMAGED}{number}")
 
     def remove(self, stream: str) -> None:
-        for path in [self.file(stream), *self.aside(stream)]:
-            path.unlink(missing_ok=True)
-
-
-class StateError(ValueError):
-    """A stream's saved state cannot be gone on from: it is damaged, or another fleet's."""
-
-
-class OtherFleetError(StateError):
-    """A state that is whole, and not one of this fleet."""
+        stem = file_stem(stream)
+        with self._claims.alone(stem):
+            for path in [self.file(stream), *self.aside(stream)]:
+                path.unlink(missing_ok=True)
+            self._claims.forget(stem)
 
 
 def _named_inside(path: Path) -> str:

@@ -67,3 +67,14 @@ def _serve_alone(network: Abreast, seat: Seat, images: Tensor) -> Tensor | Excep
     finally:
         seat.last = network.last
     return logits
+
+
+def as_one(errors: Mapping[str, Exception], streams: int) -> Exception:
+    """One error of several streams'."""
+    if len(errors) == 1 == streams:
+        return next(iter(errors.values()))
+    texts = "; ".join(f"{stream}: {error}" for stream, error in errors.items())
+    return ValueError(
+        f"{len(errors)} of {streams} streams were refused, the others have been adapted to (with "
+        f"refused={{}} their logits are returned, and what was refused is put there). {texts}"
+    )

@@ -23,6 +23,8 @@ from holdfast.parts.augment import Augment as Augment
 from holdfast.parts.augment import Augmentation as Augmentation
 from holdfast.parts.augment import AugmentationName as AugmentationName
 from holdfast.parts.augment import occlude as occlude
+from holdfast.parts.balance import Balance as Balance
+from holdfast.parts.balance import ClassShares as ClassShares
 from holdfast.parts.contrast import Contrastive as Contrastive
 from holdfast.parts.descent import Descent as Descent
 from holdfast.parts.learn import Learn as Learn
@@ -59,6 +61,7 @@ from holdfast.parts.terms import Pull as Pull
 from holdfast.parts.terms import ReliableEntropy as ReliableEntropy
 from holdfast.parts.terms import Term as Term
 from holdfast.parts.terms import TermResult as TermResult
+from holdfast.parts.terms import Weigher as Weigher
 from holdfast.parts.terms import symmetric_cross_entropy as symmetric_cross_entropy
 from holdfast.parts.upkeep import MeanTeacher as MeanTeacher
 from holdfast.parts.upkeep import Outcome as Outcome

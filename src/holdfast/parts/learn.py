@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from holdfast.engine.step import Step
 from holdfast.parts.descent import Descent, first_state
 from holdfast.parts.predict import Predicted
-from holdfast.parts.terms import Pull, Term
+from holdfast.parts.terms import Pull, Term, Weigher
 
 # Keeps the small gradients of float16 forwards from vanishing. It is fixed, not searched for as
 # torch's GradScaler does: a search would be one more state, and an overflow is reported anyway.
@@ -115,6 +115,7 @@ class PlainStep(Learn):
 
     def __init__(self, descent: Descent, parameters: Mapping[str, nn.Parameter]):
         self.parameters = parameters
+        self.descent = descent
         self.optimizer = descent.build(parameters.values())
         for parameter in parameters.values():
             self.optimizer.state[parameter] = first_state(descent, parameter)
@@ -131,7 +132,13 @@ class PlainStep(Learn):
         proposal = Proposal()
         pulls = [term for term in terms if isinstance(term, Pull)]
         holding = [term for term in terms if not term.drives and term not in pulls]
-        total = _ask(step, [term for term in terms if term.drives], proposal)
+        weighers = [pull for pull in pulls if isinstance(pull, Weigher)]
+        weighed = [term for weigher in weighers for term in weigher.own]
+        driving = [term for term in terms if term.drives and term not in weighed]
+        total = _ask(step, driving, proposal)
+        for weigher in weighers:
+            weigher.weigh(step, total, self.descent)
+            total = _ask(step, weigher.own, proposal, total)
         if total is not None:
             total = _ask(step, holding, proposal, total)
             assert total is not None

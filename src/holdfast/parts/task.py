@@ -80,6 +80,11 @@ class Task:
         )
         return found, (self._source().tensors[name] > 0).to(found.device)
 
+    def class_width(self, statistics: str) -> float:
+        """How far a source image's feature lies from its prototype, as a root mean square."""
+        names = (f"{kind}/{statistics}" for kind in ("prototypes", "counts", "spread"))
+        return self._source(*names).class_width(self.network, statistics, self.fresh)
+
     def mean_feature(self, statistics: str) -> Tensor:
         """The mean feature of all source images: that of the prototypes, by their counts."""
         found, _ = self.prototypes(statistics)

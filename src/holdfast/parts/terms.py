@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.engine.step import Step
+from holdfast.parts.descent import Descent
 
 
 class TermResult(NamedTuple):
@@ -37,7 +38,7 @@ class Term(nn.Module, ABC):
     def __init__(self, label: str, weight: float = 1.0):
         super().__init__()
         self.label = label
-        self.weight = weight
+        self.weight: float | Tensor = weight
 
     @abstractmethod
     def forward(self, step: Step) -> TermResult | None:
@@ -60,6 +61,20 @@ class Pull(Term):
         """Told the gradient of the others for all that trains, by name, None where there is none;
         without a step, that of the terms that hold. Gives what is to change once the batch has
         proved good."""
+
+
+class Weigher(Pull):
+    """A pull that sets the weights of other terms, which are its own: these are asked last of all
+    that drive, and it is shown before what the others make of the batch."""
+
+    def __init__(self, label: str, own: Sequence[Term]):
+        super().__init__(label)
+        self.own = tuple(own)  # a tuple, since their state is their own
+
+    @abstractmethod
+    def weigh(self, step: Step, loss: Tensor | None, descent: Descent) -> None:
+        """Set the weights for this batch. loss: of the others that drive, weighted; None where none
+        of them speaks. descent: how the step will be taken."""
 
 
 def symmetric_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

@@ -276,6 +276,14 @@ class Method(Settled):
         """What someone with so many classes should know before using these settings."""
         return None
 
+    def can_group(self) -> bool:
+        """Whether it `groups`, under these settings."""
+        return self.groups
+
+    def noted(self) -> str:
+        """What else to know of it, under these settings."""
+        return self.note
+
     def takes_memory(self) -> str:
         """What for, beside the network; in words."""
         return self.memory

@@ -95,7 +95,7 @@ class Composition:
             ByBatch,
             BySource,
         )
-        return apart and all(method.groups for method in self.methods)
+        return apart and all(method.can_group() for method in self.methods)
 
     @property
     def forwards(self) -> tuple[int, int]:

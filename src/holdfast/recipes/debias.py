@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast import Learner, register, setting
-from holdfast.parts import Step, Task, Term, TermResult
+from holdfast.parts import Balance, ClassShares, Step, Task, Term, TermResult
 from holdfast.util.settings import Value
 
 
@@ -18,18 +18,23 @@ class EmaPrototypes(Term):
     """L_ema = mean over R of CE(f · P/‖P‖, ŷ); then P[c] ← α P[c] + (1 − α) u[c] for each class c
     in R, u[c] being the normalised mean feature of its images.
 
-    f is raw, there is no temperature, and no gradient reaches P.
+    f is raw, there is no temperature, and no gradient reaches P. With `shares`, images of classes
+    that are predicted often count less.
     """
 
-    def __init__(self, method: Debias, rows: Tensor):
+    def __init__(self, method: Debias, rows: Tensor, shares: ClassShares | None = None):
         super().__init__("ema", method.lambda_ema)
         self.method = method
+        self.weights = None if shares is None else shares.weights
         start = nn.functional.normalize(rows, dim=1) if method.normalize else rows.clone()
         self.prototypes = nn.Buffer(start)
         # Kept beside the prototypes, so that a batch never has to read all of them for their norms.
         self.norms = nn.Buffer(torch.linalg.vector_norm(start, dim=1))
 
     def forward(self, step: Step) -> TermResult | None:
+        return step.cached(self._look)
+
+    def _look(self, step: Step) -> TermResult | None:
         kept = self.method.chosen(step)
         if not len(kept):
             return None
@@ -37,7 +42,11 @@ class EmaPrototypes(Term):
         labels = step.labels[kept]
         similarity = features @ self.prototypes.T / self.norms.clamp_min(1e-12)
         target = step.detached_probabilities[kept] if self.method.labels == "soft" else labels
-        loss = nn.functional.cross_entropy(similarity, target)
+        if self.weights is None:
+            loss = nn.functional.cross_entropy(similarity, target)
+        else:
+            each = nn.functional.cross_entropy(similarity, target, reduction="none")
+            loss = (self.weights(labels) * each).mean()
         return TermResult(loss, len(kept), lambda: self.update(features.detach(), labels))
 
     @property
@@ -60,23 +69,54 @@ class EmaPrototypes(Term):
 class SourceAlignment(Term):
     """L_src = mean over R of ‖Ps[ŷ] − f‖², over feature dimensions a mean, a sum, or sum/1024.
 
-    Images whose class has no source prototype are left out.
+    Images whose class has no source prototype are left out. With `shares`, images of classes that
+    are predicted often count less, and the square is divided by σ².
     """
 
-    def __init__(self, method: Debias, prototypes: Tensor, known: Tensor):
+    def __init__(
+        self,
+        method: Debias,
+        prototypes: Tensor,
+        known: Tensor,
+        shares: ClassShares | None = None,
+        width: float = 1.0,
+    ):
         super().__init__("src", method.lambda_src)
         self.method = method
-        self.divisor = {"mean": prototypes.shape[1], "sum": 1, "scaled": 1024}[method.src_reduction]
+        self.weights = None if shares is None else shares.weights
+        dimensions = {"mean": prototypes.shape[1], "sum": 1, "scaled": 1024}
+        self.divisor = dimensions[method.src_reduction] if shares is None else width**2
         self.prototypes = nn.Buffer(prototypes, persistent=False)
         self.known = nn.Buffer(known, persistent=False)
 
     def forward(self, step: Step) -> TermResult | None:
+        return step.cached(self._look)
+
+    def _look(self, step: Step) -> TermResult | None:
         kept = self.method.chosen(step)
         kept = kept[self.known[step.labels[kept]]]
         if not len(kept):
             return None
-        apart = self.prototypes[step.labels[kept]] - step.features[kept]
-        return TermResult((apart * apart).sum(1).mean() / self.divisor, len(kept))
+        labels = step.labels[kept]
+        apart = self.prototypes[labels] - step.features[kept]
+        each = (apart * apart).sum(1)
+        if self.weights is not None:
+            each = self.weights(labels) * each
+        return TermResult(each.mean() / self.divisor, len(kept))
+
+
+AUTO = (
+    "Under balance=auto lambda_ema, lambda_src (unless 0) and src_reduction have no effect, nor "
+    "has what a host would set them to: both terms pull at a pace that follows from how far they "
+    "move weights and features (parts/balance.py has the rule), images of classes that are "
+    "predicted often count less, and with each step weights go 2 % of the way back to the "
+    "source's. A weight of 0 still leaves its term out, and both 0 is the host. With Adam the "
+    "learning rate alone sets the pace: there the rule only keeps the terms in proportion to the "
+    "host. Where the host's gradient does not pass the features that debias sees (it learns from "
+    "a view, or replays), what the host moves is counted as moved by the terms, so that they go "
+    "slower. docs/results/auto.md has what it was chosen on and what it did; it is not the "
+    "paper's, and opt-in."
+)
 
 
 @register("debias")
@@ -122,12 +162,17 @@ class Debias(Learner):
         "source", "batch norm while source prototypes are made: running, or each batch's own"
     )
     entropy_factor: float = setting(0.4, "E0 = this · ln C; reliable: H < E0", at_least=0)
+    balance: Literal["fixed", "auto"] = setting(
+        "fixed", "weights of both terms: λ_ema and λ_src, or set by a rule along the stream"
+    )
 
     def chosen(self, step: Step) -> Tensor:
         """Indices of the images that count."""
         return step.chosen(self.entropy_factor if self.filter else None)
 
     def terms(self, task: Task) -> list[Term]:
+        if self._balances():
+            return self._balanced_terms(task)
         found: list[Term] = []
         if self.lambda_ema:
             found.append(EmaPrototypes(self, task.network.rows))
@@ -135,8 +180,30 @@ class Debias(Learner):
             found.append(SourceAlignment(self, *task.prototypes(self.statistics)))
         return found
 
+    def _balanced_terms(self, task: Task) -> list[Term]:
+        rows, width = task.network.rows, task.class_width(self.statistics)
+        shares = ClassShares(rows)
+        ema = EmaPrototypes(self, rows, shares) if self.lambda_ema else None
+        src = None
+        if self.lambda_src:
+            src = SourceAlignment(self, *task.prototypes(self.statistics), shares, width)
+        balance = Balance(ema, src, shares, self.chosen, width, task.parameters)
+        return [*balance.own, balance]
+
     def needs(self) -> tuple[str, ...]:
-        return ("prototypes",) if self.lambda_src else ()
+        return ("prototypes",) if self.lambda_src or self._balances() else ()
+
+    def _balances(self) -> bool:
+        return self.balance == "auto" and self.has_effect()
+
+    def can_group(self) -> bool:
+        return not self._balances()  # which goes by the gradient of a stream of its own
+
+    def noted(self) -> str:
+        return AUTO if self.balance == "auto" else ""
+
+    def takes_memory(self) -> str:
+        return f"{self.memory}, and a copy of what trains" if self._balances() else self.memory
 
     def always_drives(self) -> bool:
         return self.lambda_ema > 0 and not self.filter

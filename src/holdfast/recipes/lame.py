@@ -72,7 +72,6 @@ class Lame(Method):
     predicts: ClassVar[str] = "ln Y, log-probabilities of the source model's refined predictions"
     memory: ClassVar[str] = "one number for each pair of images in a batch"
     plugin: ClassVar[bool] = True
-    groups: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_steps: ClassVar[bool] = False
     neutral: ClassVar = None

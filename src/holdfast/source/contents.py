@@ -88,6 +88,7 @@ def _shapes(classes: int, size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     for statistics in ("source", "batch"):
         found[f"prototypes/{statistics}"] = "float", (classes, size)
         found[f"counts/{statistics}"] = "whole", (classes,)
+        found[f"spread/{statistics}"] = "float", ()
     for kind in ("full", "diagonal"):
         found[f"gaussians/{kind}/mean"] = "float", (classes, size)
         found[f"gaussians/{kind}/count"] = "whole", (classes,)

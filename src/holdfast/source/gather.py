@@ -21,11 +21,13 @@ Batches = Iterable[tuple[Tensor, object]]
 
 
 def gather_prototypes(network: Network, batches: Batches, statistics: str) -> dict[str, Tensor]:
-    """Class means of the raw features by true label, and what tells the loader's images."""
+    """Class means of the raw features by true label, the mean squared distance of an image's to
+    that of its class, and what tells the loader's images."""
     classes, size = network.classes, network.feature_size
     # On the CPU: not every device has float64.
     sums = torch.zeros(classes, size, dtype=torch.float64)
     counts = torch.zeros(classes, dtype=torch.int64)
+    squares = torch.zeros((), dtype=torch.float64)
     first, order, predicted = 0, Order(), list[Tensor]()
     for images, labels in batches:
         first = first or len(images)
@@ -38,13 +40,16 @@ def gather_prototypes(network: Network, batches: Batches, statistics: str) -> di
         if lone:
             continue
         sums.index_add_(0, labels, features)
+        squares += features.square().sum()
         counts += torch.bincount(labels, minlength=classes)
         predicted.append(torch.stack([labels, step.labels.cpu()]).int())
     means = sums / counts.clamp_min(1)[:, None]
     _check_finite(means)
+    within = (squares - (sums * means).sum()) / counts.sum().clamp_min(1)
     return {
         f"prototypes/{statistics}": means.to(network.full_dtype),
         f"counts/{statistics}": counts,
+        f"spread/{statistics}": within.clamp_min(0),
         f"predicted/{statistics}": torch.cat(predicted, 1),
         "loader/batch_size": torch.tensor(first),
         "loader/order": order.digest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ class Known:
 
     def __repr__(self) -> str:
         parts = dict.fromkeys(name.partition("/")[0] for name in self.tensors)
-        made = [name for name in parts if name not in ("counts", "loader", "predicted")]
+        made = [name for name in parts if name not in ("counts", "loader", "predicted", "spread")]
         size = ""
         if "prototypes/source" in self.tensors:
             classes, features = self.prototypes.shape
@@ -40,6 +41,20 @@ class Known:
     @property
     def counts(self) -> Tensor:
         return self.tensors["counts/source"]
+
+    def width_of_classes(self, statistics: str) -> float:
+        """σ: how far an image's feature lies from the mean of its class, as a root mean square."""
+        counts = self.tensors[f"counts/{statistics}"]
+        images, classes = int(counts.sum()), int((counts > 0).sum())
+        # Means of few images lie nearer to these than to others of their class.
+        squared = float(self.tensors[f"spread/{statistics}"]) * images / max(images - classes, 1)
+        if not squared > 0:
+            raise ValueError(
+                f"{images} source images of {classes} classes do not tell how wide classes are, "
+                "which balance=auto goes by: make the source of two or more images a class, or "
+                "write balance=fixed."
+            )
+        return math.sqrt(squared)
 
     @property
     def accuracy(self) -> float | None:

@@ -120,12 +120,7 @@ class Source(Known):
         self._check_head(network)
         name = f"prototypes/{statistics}"
         if name not in self.tensors:
-            with torch.inference_mode(False), torch.no_grad():
-                source = fresh()
-                if statistics == "batch":
-                    source.normalise(ByBatch())
-                batches = self._batches(source, "Source prototypes", "prototypes", self.limit)
-                self.tensors |= gather_prototypes(source, batches, statistics)
+            self.tensors |= self._gather(fresh, statistics, "prototypes")
         found = self.tensors[name]
         if found.shape != (network.classes, network.feature_size):
             raise ValueError(
@@ -135,6 +130,27 @@ class Source(Known):
                 "make the source with this model and this head."
             )
         return found.to(network.device, network.full_dtype)
+
+    def class_width(self, network: Network, statistics: str, fresh: Callable[[], Network]) -> float:
+        """How wide classes are; made where it is not known."""
+        self.prototypes_by(network, statistics, fresh)
+        name = f"spread/{statistics}"
+        if name not in self.tensors:
+            # A file of before it was kept: only this is made again, so that all else stays.
+            what = "width of classes (σ², which balance=auto goes by)"
+            self.tensors[name] = self._gather(fresh, statistics, what)[name]
+        return self.width_of_classes(statistics)
+
+    def _gather(
+        self, fresh: Callable[[], Network], statistics: str, what: str
+    ) -> dict[str, Tensor]:
+        """A pass over the source for prototypes, and what is made along with them."""
+        with torch.inference_mode(False), torch.no_grad():
+            source = fresh()
+            if statistics == "batch":
+                source.normalise(ByBatch())
+            batches = self._batches(source, "Source prototypes", what, self.limit)
+            return gather_prototypes(source, batches, statistics)
 
     def gaussians_of(
         self, network: Network, fresh: Callable[[], Network], *, diagonal: bool

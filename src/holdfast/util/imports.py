@@ -80,7 +80,7 @@ def _add_to_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-_BENCH = ("PIL", "filelock", "msgspec", "polars", "pooch", "rich", "tomli", "tyro")
+_BENCH = ("PIL", "msgspec", "polars", "pooch", "rich", "tomli", "tyro")
 
 # The extra that brings a package, by the name it is imported under.
 EXTRAS = {

@@ -1,0 +1,164 @@
+"""How strongly two terms pull on features, set along the stream instead of by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.engine.step import Step
+from holdfast.parts.descent import Descent
+from holdfast.parts.terms import Term, TermResult, Weigher
+
+# Of all that trains, the share that a step of a term may move; and of a class's width, the share
+# that a step of it may move features by.
+KAPPA = 0.006
+WIDTH = 0.06
+# Of the way back to the source's weights, the share that is gone before each step.
+BACK = 0.02
+# The share of the average so far in the next one; of a batch in the frequencies of classes.
+OLD = 0.9
+NEW_FREQUENCY = 0.05
+# As rare as this share of an even frequency a class may count; a rarer one counts no more.
+RAREST = 0.1
+
+
+class ClassShares(nn.Module):
+    """φ, how often each class has been predicted of late: 1/C at first."""
+
+    def __init__(self, rows: Tensor):
+        super().__init__()
+        self.frequency = nn.Buffer(torch.full_like(rows[:, 0], 1 / len(rows)))
+
+    def weights(self, labels: Tensor) -> Tensor:
+        """Of images of these classes: the rarer the class, the more; their mean is 1."""
+        found = 1 / (len(self.frequency) * self.frequency[labels]).clamp_min(RAREST)
+        return found / found.mean()
+
+    def update(self, probabilities: Tensor) -> None:
+        """Take in the mean prediction of a batch."""
+        self.frequency.lerp_(probabilities, NEW_FREQUENCY)
+
+
+class Seen(NamedTuple):
+    """Of a batch: the averages that go on with it, the sum of all forces, the mean prediction."""
+
+    averages: dict[str, Tensor]
+    force: Tensor
+    prediction: Tensor
+
+
+class Balance(Weigher):
+    """Lets two terms move what trains at a pace of their own, whatever the learning rate.
+
+    A force is Σ_i ‖∂L/∂f_i‖. Each of the T terms is to pull with about the force a, by the weights
+    w_ema = a/n̄_ema and w_src = a σ/2:
+
+    a = (|R|/B) · min(κ ‖θ0‖, s σ/γ̄) · (1 − m) / (lr γ̄ T)
+
+    γ̄ is what a force makes of a gradient: ‖∇θ‖ over the sum of all forces, the host's among them.
+    So all T move weights by lr γ̄ aT / (1 − m), at most κ of their length; and features, along the
+    force, by γ̄ times that, at most the share s of a class's width σ. While γ̄ is not known a is a
+    third of the force of the entropy over R. To Adam the size of a gradient is nothing: there a is
+    the host's force over T, without one that of the entropy.
+
+    With each step weights go a little way back to the source's. An average of 0 has seen nothing.
+    """
+
+    entropy: Tensor
+    host: Tensor
+    ema: Tensor
+    gain: Tensor
+
+    def __init__(
+        self,
+        ema: Term | None,
+        src: Term | None,
+        shares: ClassShares,
+        chosen: Callable[[Step], Tensor],
+        width: float,
+        parameters: Mapping[str, nn.Parameter],
+    ):
+        super().__init__("balance", [term for term in (ema, src) if term is not None])
+        self.shares = shares
+        self.chosen = chosen
+        self.width = width
+        # Themselves, not their data, which another memory format puts elsewhere.
+        self.trained = dict(parameters)
+        self.start = [weight.detach().clone() for weight in self.trained.values()]
+        self.length = torch.nn.utils.get_total_norm(self.start).to(shares.frequency)
+        for name in ("entropy", "host", "ema", "gain"):
+            self.register_buffer(name, torch.zeros_like(self.length))
+        self._seen: Seen | None = None
+
+    def weigh(self, step: Step, loss: Tensor | None, descent: Descent) -> None:
+        if step.before is not None:
+            return  # a second look goes by the weights of the first
+        self._seen = None
+        spoken = {term.label: found.loss for term in self.own if (found := term(step)) is not None}
+        forces = {label: step.force_of(own) for label, own in spoken.items() if own is not None}
+        if not forces:
+            for term in self.own:
+                term.weight = 0.0
+            return
+        kept = self.chosen(step)
+        host = self.length.new_zeros(()) if loss is None else step.force_of(loss)
+        fresh = {"entropy": step.force_of(step.entropy[kept].mean()), "host": host}
+        if "ema" in forces:
+            fresh["ema"] = forces["ema"]
+        averages = {name: follow(getattr(self, name), new) for name, new in fresh.items()}
+        pace = len(kept) / len(step.images) * self._pace(averages, descent)
+        weights = {"src": pace * self.width / 2}
+        if "ema" in averages:
+            weights["ema"] = divided(pace, averages["ema"])
+        for term in self.own:
+            term.weight = weights.get(term.label, 0.0)
+        force = host + sum(weights[label] * one for label, one in forces.items())
+        self._seen = Seen(averages, force, step.detached_probabilities.mean(0))
+
+    def _pace(self, averages: Mapping[str, Tensor], descent: Descent) -> Tensor:
+        """a: the force that each term is to pull with, if all images are reliable."""
+        entropy, host, count = averages["entropy"], averages["host"], len(self.own)
+        if descent.lr == 0:
+            return torch.zeros_like(entropy)
+        if descent.optimizer == "adam":
+            return torch.where(host > 0, host, entropy) / count
+        way = torch.minimum(KAPPA * self.length, divided(WIDTH * self.width, self.gain))
+        known = divided(way, self.gain) * ((1 - descent.momentum) / (descent.lr * count))
+        return torch.where(self.gain > 0, known, entropy / 3)
+
+    def told(self, gradient: Mapping[str, Tensor | None]) -> Callable[[], None]:
+        seen, self._seen = self._seen, None
+        if seen is None:
+            return _nothing
+        found = [one for name in self.trained if (one := gradient[name]) is not None]
+        norm = torch.nn.utils.get_total_norm(found).to(seen.force)
+        averages = seen.averages | {"gain": follow(self.gain, divided(norm, seen.force))}
+
+        def commit() -> None:
+            for name, value in averages.items():
+                getattr(self, name).copy_(value)
+            self.shares.update(seen.prediction)
+            torch._foreach_lerp_([*self.trained.values()], self.start, BACK)
+
+        return commit
+
+    def forward(self, step: Step) -> TermResult | None:
+        """It only weighs."""
+        return None
+
+
+def follow(old: Tensor, new: Tensor) -> Tensor:
+    """An average that goes on; 0 tells nothing, and is no value to begin with."""
+    return torch.where(old * new > 0, torch.lerp(new, old, OLD), torch.maximum(old, new))
+
+
+def divided(one: Tensor | float, other: Tensor) -> Tensor:
+    """Their ratio; 0 where there is none."""
+    return torch.where(other > 0, one / other, 0.0)
+
+
+def _nothing() -> None:
+    pass
