@@ -195,10 +195,12 @@ def test_too_much_is_answered_with_when_to_come_again(made, tmp_path):
     assert logits(infer(client, "a", tensor(1))) == [[1, 0]]
 
 
-def test_a_client_that_goes_away_does_not_take_anothers_answer(made, tmp_path):
+@pytest.mark.parametrize("when", ["it waits", "it is worked on"])
+def test_a_client_that_goes_away_does_not_take_anothers_answer(made, tmp_path, when):
     fleet, gate = PlainFleet(tmp_path), threading.Event()
     fleet.pause = lambda: gate.wait(10)
-    front = made(fleet=fleet)
+    front = made(fleet=fleet, deadline=1e6 if when == "it waits" else 0.0)
+    service = front.service
 
     async def scene():
         async with client_of(front).connect() as client:
@@ -213,12 +215,12 @@ def test_a_client_that_goes_away_does_not_take_anothers_answer(made, tmp_path):
                 )
 
             goes, stays = send(), send()
-            while not front.service._at_work:
+            while not (service.waiting or service._at_work) or not service.tally.repeated:
                 await asyncio.sleep(0.001)
-            await asyncio.sleep(0.02)
             goes.cancel()
             await asyncio.sleep(0.02)
             gate.set()
+            service.stop()
             return await stays
 
     assert logits(asyncio.run(scene())) == [[7, 0]]

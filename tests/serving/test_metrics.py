@@ -98,6 +98,9 @@ def test_the_largest_share_follows_what_is_predicted():
     for _ in range(5000):
         seen.take(torch.eye(4)[:1])
     assert seen.largest > 0.999
+    for _ in range(5000):  # what was predicted long ago is forgotten
+        seen.take(torch.eye(4)[1:2])
+    assert seen.largest > 0.999
 
 
 def test_health_is_looked_at_again_when_there_is_news(tmp_path, caplog):
