@@ -49,7 +49,7 @@ class Case:
         self.model, self.method = glyphs.model(), method
         drawn = glyphs.Glyphs("train", 2_000)
         self.source = holdfast.Source.from_loader(self.model, shuffled(drawn, 2_000))
-        each = images // clients
+        each = -(-images // clients)
         shown = (glyphs.images("test", torch.arange(clients * each)) * 255).round() / 255
         self.images = shown.split(each)
         self.files = [[png(image) for image in stream] for stream in self.images]
