@@ -28,6 +28,7 @@ def seen_by_head(adapter, images):
 
 
 @LAW
+@pytest.mark.filterwarnings("ignore:.*the stream has batches of")
 def test_features_change_nothing(spec):
     net = toy_net()
     source = toy_source(net)
@@ -45,6 +46,7 @@ def test_features_change_nothing(spec):
 
 
 @law_of([s for s in COMPOSITIONS if not learns_from_a_memory(s)])
+@pytest.mark.filterwarnings("ignore:.*the stream has batches of")
 def test_features_are_those_of_the_next_step(spec):
     net = toy_net()
     adapter = holdfast.adapt(net, spec, source=toy_source(net))
