@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -430,6 +431,22 @@ def test_half_precision_goes_the_same_way(precision):
 
 
 FORCES = ("entropy", "host", "ema")
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_forces_of_a_compiled_network_are_the_same(backend, monkeypatch):
+    """In the second, features and logits come out of one graph, and autograd sees no head."""
+    compiled = partial(torch.compile, backend=backend)
+    monkeypatch.setattr(torch, "compile", compiled)
+    net = toy_net(dtype=torch.float64)
+    found = []
+    for given in (False, True):
+        adapter = holdfast.adapt(
+            net, "tent(lr=0.001)+debias(balance=auto)", source=toy_source(net), compile=given
+        )
+        adapter(stream(("all",), torch.float64)[0])
+        found.append({n: float(adapter._state.tensors()[f"terms/balance/{n}"]) for n in FORCES})
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
 
 
 def test_a_head_that_is_a_convolution_gives_the_same():
