@@ -15,7 +15,7 @@ import holdfast
 from holdfast.explain.card import card
 from holdfast.parts import balance
 
-KAPPA, WIDTH, BACK, OLD, FREQUENCY, RAREST = 0.006, 0.06, 0.02, 0.9, 0.05, 0.1
+KAPPA, WIDTH, BACK, OLD, FREQUENCY, RAREST = 0.006, 0.06, 0.03, 0.9, 0.05, 0.1
 
 
 def plain_width(net, batches):

@@ -18,7 +18,7 @@ from holdfast.parts.terms import Term, TermResult, Weigher
 KAPPA = 0.006
 WIDTH = 0.06
 # Of the way back to the source's weights, the share that is gone before a step of full pace.
-BACK = 0.02
+BACK = 0.03
 # The share of the average so far in the next one; of a batch in the frequencies of classes.
 OLD = 0.9
 NEW_FREQUENCY = 0.05
