@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from asgi import Client
 from toys import stream, toy_net
 
 import holdfast
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SHORT = {"own_model": [], "own_loop": ["--limit", "16"], "new_method": ["--limit", "16"]}
+SHORT = {
+    "own_model": [],
+    "own_loop": ["--limit", "16"],
+    "new_method": ["--limit", "16"],
+    "thread_pool": [],
+}
 
 
 @pytest.fixture
@@ -25,7 +31,10 @@ def unregistered():
     spec._registry.update(before)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+NAMES = {path.stem for path in EXAMPLES.glob("*.py")}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - {"fastapi_app"}))
 def test_an_example_runs(name, tmp_path, monkeypatch, capsys, unregistered):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name, *SHORT[name]])
@@ -35,8 +44,20 @@ def test_an_example_runs(name, tmp_path, monkeypatch, capsys, unregistered):
         "own_model": "batch 10:",
         "own_loop": "mean of 16 domains",
         "new_method": "infomax+debias:",
+        "thread_pool": "not saved: []",
     }
     assert expected[name] in printed
+
+
+def test_the_app_of_the_example_answers(tmp_path, monkeypatch):
+    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    monkeypatch.chdir(tmp_path)
+    names = runpy.run_path(str(EXAMPLES / "fastapi_app.py"))
+    client = Client(names["app"], "http://127.0.0.1")
+    assert len(client.post("/noise/camera-7").json()) == 4
+    assert client.get("/v2/streams/camera-7").json()["images_in_state"] == 4
+    assert "holdfast_images_total 4.0" in client.get("/metrics").text
+    assert names["service"].drain() == []
 
 
 def test_the_method_of_the_example_learns_what_its_equation_says(unregistered):

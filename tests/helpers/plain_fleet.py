@@ -8,7 +8,7 @@ import torch
 
 from holdfast.engine.health import Health
 from holdfast.engine.last import Last
-from holdfast.fleet.folder import StateError
+from holdfast.fleet.folder import StateError, TakenOverError
 
 SCALE = 2**16
 
@@ -32,6 +32,7 @@ class PlainFleet:
         self.held = {}
         self.steps = []
         self.fail_to_save = None
+        self.lost = set()
         self.pause = lambda: None
 
     def _file(self, stream):
@@ -90,6 +91,10 @@ class PlainFleet:
         if self.fail_to_save is not None:
             raise self.fail_to_save
         for name in self.held if stream is None else [stream]:
+            if name in self.lost:
+                self.lost.discard(name)
+                del self.held[name]
+                raise TakenOverError(f"{name} was taken over by another process.")
             part = self.folder / f"{name}.part"
             part.write_text(json.dumps(self.held[name]))
             part.replace(self._file(name))
@@ -112,6 +117,11 @@ class PlainFleet:
 
     def seen(self, stream):
         return self._state(stream)["seen"]
+
+    def taken_over(self, stream, by):
+        """As if another process had gone on with it, and saved this."""
+        self._file(stream).write_text(json.dumps({"seen": by, "notes": {}}))
+        self.lost.add(stream)
 
     def saved(self, stream):
         return json.loads(self._file(stream).read_text())["seen"]

@@ -88,3 +88,24 @@ def test_a_full_disk_is_tried_again_later_and_the_age_stays_true(clock):
     clock.now, disk.full = 8.0 + AGAIN, False
     keeper.save_due()
     assert disk.saved == ["a"] and keeper.age() == 0
+
+
+def test_where_steps_take_long_saving_comes_before_the_one_that_would_make_it_late(clock):
+    disk = Disk(clock)
+    keeper = Keeper(disk, 10.0, Tally())
+    keeper.changed("a")
+    for _ in range(4):
+        clock.now += 3.0
+        keeper.save_due(step=3.0)
+    assert disk.saved == ["a"]
+    keeper.changed("b")
+    clock.now += 3.0
+    keeper.save_due(step=3.0)
+    assert "b" in keeper
+    clock.now += 1.0
+    assert keeper.next() == clock.now
+    keeper.save_due(step=3.0)
+    assert "b" not in keeper
+    keeper.changed("c")
+    keeper.save_due(step=99.0)  # each step is longer than the interval: after each, all is saved
+    assert disk.saved == ["a", "b", "c"]

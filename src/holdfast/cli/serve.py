@@ -101,19 +101,9 @@ class Serve:
 
         token = self.token or os.environ.get("HOLDFAST_TOKEN") or None
         check_open_to(self.host, token)
-        log = start_log(self.log)
-        at = open_socket(self.host, self.port)
-        with at:
-            front = self.build(token)
-            served = front.served
-            host, port = at.getsockname()[:2]
-            log.info(
-                "serving %s (%s) at http://%s:%s/, %s streams in %s; Ctrl-C or SIGTERM saves them "
-                "and ends",
-                *(served.name, served.method, f"[{host}]" if ":" in host else host, port),
-                *(len(front.service.fleet.streams()), self.folder),
-            )
-            unsaved = listen(front, at)
+        start_log(self.log)
+        with open_socket(self.host, self.port) as at:
+            unsaved = listen(self.build(token), at)
         if unsaved:
             raise OSError(f"{len(unsaved)} streams could not be saved; the log names them.")
 

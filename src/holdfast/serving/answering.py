@@ -11,8 +11,14 @@ import torch
 from torch import Tensor
 
 from holdfast.fleet.fleet import Fleet
-from holdfast.fleet.folder import StateError
-from holdfast.serving.errors import BadRequestError, BusyError, ServingError
+from holdfast.fleet.folder import StateError, TakenOverError
+from holdfast.serving.errors import (
+    BadRequestError,
+    BusyError,
+    ConflictError,
+    DiskError,
+    ServingError,
+)
 from holdfast.serving.keeping import Keeper
 from holdfast.serving.remembered import recall, remember
 from holdfast.serving.tally import Tally
@@ -66,7 +72,6 @@ class Answering:
             if stream not in self.fleet:
                 self._check_room()
                 return tickets
-            self.keeper.check(stream)
             if self.keeper.writes_through and stream in self.keeper:
                 self.keeper.save(stream)  # what was learnt when it could not be written
             notes = self.fleet.notes(stream)
@@ -129,6 +134,7 @@ class Answering:
         for ticket, part in zip(tickets, parts, strict=True):
             if ticket.request is not None:
                 remember(notes, ticket.request, part, self.remembered)
+        self.keeper.troubles.pop(stream, None)
         self.keeper.changed(stream)
         problem = self._write_through(stream) if self.keeper.writes_through else None
         for ticket, part in zip(tickets, parts, strict=True):
@@ -151,10 +157,18 @@ class Answering:
         """An error as the one who asked should see it."""
         if isinstance(error, ServingError):
             return error
+        if isinstance(error, TakenOverError):
+            return ConflictError(str(error))
         if isinstance(error, StateError):
             return self.keeper.trouble(stream, error)
         if isinstance(error, ValueError | TypeError):
             return BadRequestError(str(error))
+        if isinstance(error, OSError):
+            log.error("stream %s: %s", stream, error)
+            return DiskError(
+                f"The state of {stream} could not be read or written ({error}): make room, or see "
+                "to the server's disk, and send it again with the same request id."
+            )
         log.error("stream %s: a fault in the server", stream, exc_info=error)
         return ServingError(f"A fault in the server: {error!r}")
 

@@ -43,3 +43,9 @@ class StoppingError(ServingError):
     """The server is on its way out and takes nothing more."""
 
     status = 503
+
+
+class DiskError(ServingError):
+    """A state could not be read or written."""
+
+    status = 507

@@ -6,7 +6,7 @@ import logging
 import time
 
 from holdfast.fleet.fleet import Fleet
-from holdfast.fleet.folder import StateError
+from holdfast.fleet.folder import StateError, TakenOverError
 from holdfast.serving.errors import ConflictError
 from holdfast.serving.tally import Tally
 
@@ -15,15 +15,17 @@ log = logging.getLogger("holdfast.serving")
 # Seconds until what could not be written is tried again, at least.
 AGAIN = 1.0
 # Saving begins at the first of these shares of the interval, a little at a time while images wait;
-# what is past the second is saved whoever waits. What is left is for the step in between.
+# what is past the second is saved whoever waits. What is left is for the step in between; where
+# that takes long, both come so many steps before the end of the interval.
 EARLY, URGENT = 0.5, 0.75
+STEPS = 2
 # Seconds of saving between two steps.
 SHARE = 0.05
 
 
 class Keeper:
     """Saves every stream within `interval` seconds of its first change; 0: whoever changes it saves
-    it before anybody hears of it. `troubles`: why a stream cannot be served or saved."""
+    it before anybody hears of it. `troubles`: why a stream cannot be served."""
 
     def __init__(self, fleet: Fleet, interval: float, tally: Tally):
         self.fleet = fleet
@@ -33,8 +35,8 @@ class Keeper:
         # Streams that are newer than their file: since when, and until when nothing is tried.
         self._since: dict[str, float] = {}
         self._again: dict[str, float] = {}
-        # Streams whose file is not this server's to write: what is in memory is of no use.
-        self._stale: set[str] = set()
+        # How long a change may wait before a step comes in between.
+        self._left = interval
 
     @property
     def writes_through(self) -> bool:
@@ -44,10 +46,6 @@ class Keeper:
         """Whether it is newer than its file."""
         return stream in self._since
 
-    def check(self, stream: str) -> None:
-        if stream in self._stale:
-            raise ConflictError(self.troubles[stream])
-
     def changed(self, stream: str) -> None:
         self._since.setdefault(stream, time.monotonic())
 
@@ -55,7 +53,6 @@ class Keeper:
         """It is saved, gone, or begins anew."""
         for known in (self._since, self._again, self.troubles):
             known.pop(stream, None)
-        self._stale.discard(stream)
 
     def age(self) -> float:
         """Seconds that the longest unsaved change has waited."""
@@ -67,16 +64,19 @@ class Keeper:
         return min(map(self._due, self._since), default=None)
 
     def _due(self, stream: str) -> float:
-        early = self._since[stream] + EARLY * self.interval
+        early = self._since[stream] + min(EARLY * self.interval, self._left)
         return max(early, self._again.get(stream, early))
 
-    def save_due(self) -> None:
-        """What has waited longest first; all that has to be, and of the rest a little."""
+    def save_due(self, step: float = 0.0) -> None:
+        """What has waited longest first; all that has to be, and of the rest a little. step: how
+        long the last one took, after which there is the next chance."""
         began = time.monotonic()
+        self._left = max(0.0, self.interval - STEPS * step)
         due = [stream for stream in self._since if self._due(stream) <= began]
         for stream in sorted(due, key=lambda stream: self._since[stream]):
             now = time.monotonic()
-            if now - began > SHARE and now - self._since[stream] < URGENT * self.interval:
+            presses = now - self._since[stream] >= min(URGENT * self.interval, self._left)
+            if now - began > SHARE and not presses:
                 return
             self.try_to_save(stream)
 
@@ -90,7 +90,8 @@ class Keeper:
     def try_to_save(self, stream: str) -> bool:
         try:
             self.save(stream)
-        except StateError:  # told and kept in mind
+        except TakenOverError as error:  # asked for again, it goes on from what the other saved
+            log.warning("stream %s: %s", stream, error)
             return False
         except Exception as error:  # a full disk may have room again
             self._again[stream] = time.monotonic() + AGAIN
@@ -102,10 +103,8 @@ class Keeper:
     def save(self, stream: str) -> None:
         try:
             self.fleet.save(stream)
-        except StateError as error:  # it is another's now: trying again would not help
-            self._since.pop(stream, None)
-            self._stale.add(stream)
-            self.trouble(stream, error)
+        except TakenOverError:
+            self.forget(stream)  # trying again would not help
             raise
         self.forget(stream)
         self.tally.snapshots += 1

@@ -17,6 +17,7 @@ log = logging.getLogger("holdfast.serving")
 
 # Seconds that requests in flight have to end, once it is told to; a body may take this long.
 PATIENCE = 35
+PORTS = 65535
 # Of a tenth of a second, between two lines that say how it goes.
 TICKS = 600
 
@@ -39,6 +40,16 @@ class Listener(uvicorn.Server):
         )
         self.front = front
         self._told = 0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port, served = self.config.host, self.config.port, self.front.served
+        log.info(
+            "serving %s (%s) at http://%s:%s/, %s streams so far; Ctrl-C or SIGTERM saves them and "
+            "ends",
+            *(served.name, served.method, f"[{host}]" if ":" in host else host, port),
+            len(self.front.service.fleet.streams()),
+        )
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
@@ -70,6 +81,8 @@ class Listener(uvicorn.Server):
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Where to listen, taken before anything that takes long; port 0: any that is free."""
+    if not 0 <= port <= PORTS:
+        raise ValueError(f"Cannot listen at port {port}: choose one from 0 to {PORTS}.")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -77,7 +90,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise ValueError(
             f"Cannot listen at {host}:{port} ({error}): choose another --host or --port."
         ) from None

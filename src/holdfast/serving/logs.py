@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 
-def start_log(path: Path | None) -> logging.Logger:
+def start_log(path: Path | None) -> None:
     """One line an event, with its time, into a file or to the terminal."""
     try:
         handler = logging.StreamHandler(sys.stderr) if path is None else logging.FileHandler(path)
@@ -24,4 +24,3 @@ def start_log(path: Path | None) -> logging.Logger:
     server.setLevel(logging.WARNING)
     # What a fleet warns of is in the log already, with the stream's name.
     warnings.filterwarnings("ignore", module=r"holdfast\.serving\.")
-    return log

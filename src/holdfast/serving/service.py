@@ -200,7 +200,7 @@ class Service:
                 self._answer(tickets)
                 for order in orders:
                     order()
-                self.keeper.save_due()
+                self.keeper.save_due(time.monotonic() - now)
             except Exception:  # a fault of ours must not end the service
                 log.exception("A fault in the server; it goes on.")
             if stopping and not self._waiting:

@@ -1,0 +1,150 @@
+"""`holdfast serve`, from a command to answers and back to a quiet end."""
+
+import json
+import os
+import signal
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from asgi import Client
+
+from holdfast import cli
+from holdfast.cli.main import main
+from holdfast.cli.serve import Serve
+
+NET = """
+import torch
+from torch import nn
+
+def make():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(4, 5),
+    )
+"""
+
+
+@pytest.fixture
+def net(tmp_path):
+    (tmp_path / "net.py").write_text(NET)
+    return f"{tmp_path / 'net.py'}:make"
+
+
+def body(images):
+    data = images.flatten().tolist()
+    shape = list(images.shape)
+    return {"inputs": [{"name": "images", "datatype": "FP32", "shape": shape, "data": data}]}
+
+
+def ask(front, images, stream="a"):
+    client = Client(front.app, "http://127.0.0.1")
+    headers = {"x-session-id": stream}
+    return client.post("/v2/models/model/infer", json=body(images), headers=headers)
+
+
+def test_a_model_of_ones_own_without_source_serves_single_images(net, tmp_path):
+    folder = tmp_path / "streams"
+    front = Serve(model=net, size=8, folder=folder, threads=1).build(None)
+    try:
+        assert front.served.method == "eta+debias" and front.served.shape == (3, 8, 8)
+        answer = ask(front, torch.rand(1, 3, 8, 8))
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["outputs"][0]["shape"] == [1, 5]
+    finally:
+        assert front.service.drain() == []
+    assert list((folder / "states").glob("*.safetensors"))
+
+
+@pytest.mark.filterwarnings("ignore:The source's labels")  # the net is not trained
+def test_labelled_images_give_a_source_that_a_restart_has_again(net, tmp_path):
+    folder, source = tmp_path / "streams", tmp_path / "source.npz"
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (60, 32, 32, 3), np.uint8)
+    np.savez(source, images=images, labels=np.arange(60) % 5)
+    named = Serve(model=net, source=str(source), folder=folder, threads=1)
+    shown = torch.rand(1, 3, 32, 32)
+    for expected in (1, 2):
+        front = named.build(None)
+        try:
+            assert front.served.method == "eata+debias+steady" and front.served.side == 32
+            assert ask(front, shown).status_code == 200
+            assert front.service.fleet.notes("a")["images"] == expected  # it goes on
+        finally:
+            front.service.drain()
+    (kept,) = (folder / "sources").iterdir()
+    front = Serve(model=net, source=str(kept), size=32, folder=folder, threads=1).build(None)
+    assert front.served.method == "eata+debias+steady"
+    front.service.drain()
+
+
+def test_it_serves_until_it_is_told_to_end_and_saves(net, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_TOKEN", "a-token-that-nobody-guesses")
+    log = tmp_path / "log"
+    found = []
+
+    def visit():
+        try:
+            while "serving model" not in (log.read_text() if log.exists() else ""):
+                ended.wait(0.02)
+            (line,) = [line for line in log.read_text().splitlines() if "serving model" in line]
+            address = line.partition(" at ")[2].partition(",")[0]
+            request = urllib.request.Request(
+                f"{address}v2/models/model/infer",
+                json.dumps(body(torch.rand(2, 3, 8, 8))).encode(),
+                {"x-session-id": "a", "Authorization": "Bearer a-token-that-nobody-guesses"},
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                found.append(json.load(answer))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    ended, visitor = threading.Event(), threading.Thread(target=visit)
+    visitor.start()
+    folder = tmp_path / "streams"
+    options = ["--model", net, "--size", "8", "--threads", "1", "--port", "0", "-m", "tent"]
+    assert main(["serve", *options, "--folder", str(folder), "--log", str(log)]) == 0
+    visitor.join()
+    assert found[0]["parameters"] == {"stream": "a", "repeated": False}
+    assert [path.name for path in (folder / "states").glob("*.safetensors")] == ["a.safetensors"]
+    told = log.read_text()
+    assert "0 streams so far" in told and "all streams are saved; 2 images served" in told
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--host", "0.0.0.0"], "--token"),
+        (["--token", "short"], "16 printable"),
+        (["--port", "70000"], "Cannot listen"),
+        (["--host", "no.such.host.invalid", "--token", "x" * 16], "Cannot listen"),
+        (["--batch", "0"], "batch is a number of at least 1"),
+        (["--max-body", "0"], "--max-body"),
+        (["--data", "cifar100-c"], "--model"),
+        (["--model", "{net}", "--size", "1", "-m", "tent"], "pass --size"),
+        (["--model", "{net}", "--size", "8", "-m", "tentt"], "Did you mean"),
+        (["--model", "{net}", "--size", "8", "-m", "eata"], "source"),
+        (["--model", "{net}", "--source", "nowhere.safetensors", "--size", "8"], "nowhere"),
+    ],
+)
+def test_a_mistake_is_told(options, expected, net, tmp_path, capsys):
+    given = [option.format(net=net) for option in options]
+    folder = tmp_path / "streams"
+    named = ["serve", "--port", "0", "--threads", "1", "--folder", str(folder)]
+    assert main([*named, *given]) == 2
+    assert expected in capsys.readouterr().err
+    assert not list(folder.glob("states/*"))
+
+
+def test_without_its_packages_it_names_the_extra(monkeypatch, capsys):
+    monkeypatch.setattr("holdfast.util.imports.find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["holdfast", "serve"])
+    assert cli.start() == 2
+    assert "pip install 'holdfast[serve]'" in capsys.readouterr().err
+    assert not Path("streams").exists()
