@@ -20,11 +20,12 @@ from holdfast.parts import ViewStep
 
 
 def seen_by_head(adapter, images):
-    """What the head of the network that learns is given first, while it adapts to a batch."""
+    """What the head of the network that learns is given first, while it adapts to a batch: in the
+    forward that it learns from, if it does. (Dropout may look at the batch before.)"""
     seen = []
     with adapter.model.fc.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
         adapter(images)
-    return seen[0].detach()
+    return next((each for each in seen if each.requires_grad), seen[0]).detach()
 
 
 @LAW
