@@ -107,9 +107,10 @@ def _check_enough(held: Held, batch: int, limit: int) -> None:
     least = max(2 * BATCHES * batch, LEAST_PER_CLASS * there)
     if count < least:
         raise ValueError(
-            f"rehearse: found {count} images; expected {least} or more: {LEAST_PER_CLASS} for each of "
-            f"{there} classes, and {BATCHES} batches of {batch} for the source and for the stream. "
-            f"Give more images{' (images=…)' if count == limit else ''}, or a smaller batch=…."
+            f"rehearse: found {count} images; expected {least} or more: {LEAST_PER_CLASS} for each "
+            f"of {there} classes, and {BATCHES} batches of {batch} for the source and for the "
+            f"stream. Give more images{' (images=…)' if count == limit else ''}, or a smaller "
+            "batch=…."
         )
 
 
