@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from toys import CLASSES, KINDS, images_of, source_batches, state_of, stream, to
 
 import holdfast
 from holdfast.explain.card import card
+from holdfast.parts import balance
 
-KAPPA, WIDTH, BACK, OLD, FREQUENCY, RAREST = 0.006, 0.06, 0.02, 0.9, 0.05, 0.1
+KAPPA, WIDTH, BACK, OLD, FREQUENCY, RAREST = 0.006, 0.06, 0.03, 0.9, 0.05, 0.1
 
 
 def plain_width(net, batches):
@@ -37,28 +39,39 @@ def plain_average(old, new):
 class Rule:
     """What is known along the stream, and the weights for a batch. Numbers are floats."""
 
-    def __init__(self, toy, width, *, lr, momentum, adam, count):
-        self.width, self.lr, self.momentum, self.adam, self.count = width, lr, momentum, adam, count
+    def __init__(self, toy, width, *, lr, momentum, adam, count, width_share):
+        self.width, self.width_share = width, width_share
+        self.lr, self.momentum, self.adam, self.count = lr, momentum, adam, count
         self.length = math.sqrt(
             sum(float((toy.w[name].detach() ** 2).sum()) for name in toy.trained)
         )
         self.entropy = self.host = self.ema = self.gain = None
         self.frequency = [1 / CLASSES] * CLASSES
-        self.paces = []
+        self.weights = sum(toy.w[name].numel() for name in toy.trained)
 
     def class_weights(self, labels):
         found = [1 / max(CLASSES * self.frequency[c], RAREST) for c in labels]
         return [one * len(found) / sum(found) for one in found]
 
-    def pace(self, entropy, host):
+    def pace(self, share):
+        """What a step moves, as a share of the most it may."""
+        if self.adam:
+            moves = self.lr * math.sqrt(self.weights)
+        elif self.gain is None:
+            return share * (self.lr > 0)
+        else:
+            moves = self.width_share * self.width / self.gain
+        return share * min(1, moves / (KAPPA * self.length))
+
+    def pull(self, share, entropy, host):
         """With the averages that this batch leads to."""
         if self.lr == 0:
             return 0.0
         if self.adam:
-            return (entropy if host is None else host) / self.count
+            return share * (entropy if host is None else host) / self.count
         if self.gain is None:
-            return entropy / 3
-        way = min(KAPPA * self.length, WIDTH * self.width / self.gain)
+            return share * entropy / 3
+        way = self.pace(share) * KAPPA * self.length
         return way * (1 - self.momentum) / (self.lr * self.gain * self.count)
 
 
@@ -69,7 +82,16 @@ def force(loss, features):
 
 
 def restate(
-    *, host=None, lr=0.001, momentum=0.9, adam=False, rho=0.0, ema=True, src=True, known=CLASSES
+    *,
+    host=None,
+    lr=0.001,
+    momentum=0.9,
+    adam=False,
+    rho=0.0,
+    ema=True,
+    src=True,
+    known=CLASSES,
+    width_share=WIDTH,
 ):
     def build(net):
         toy = PlainToy(net)
@@ -77,7 +99,15 @@ def restate(
         batches = [(x, y % known) for x, y in source_batches(net.fc.weight.dtype)]
         ps, width = plain_width(net, batches)
         start = [toy.w[name].detach().clone() for name in toy.trained]
-        rule = Rule(toy, width, lr=lr, momentum=momentum, adam=adam, count=ema + src)
+        rule = Rule(
+            toy,
+            width,
+            lr=lr,
+            momentum=momentum,
+            adam=adam,
+            count=ema + src,
+            width_share=width_share,
+        )
         fisher = plain_fisher(net, images_of(batches)) if host == "eata" else []
         pt = [row / row.norm() for row in net.fc.weight.detach().clone()]
         toy.rule, toy.pt, memory = rule, pt, {"batches": 0}
@@ -141,12 +171,11 @@ def restate(
                 "entropy": plain_average(rule.entropy, of_entropy),
                 "host": plain_average(rule.host, of_host),
             }
-            pace = len(kept) / len(images) * rule.pace(new["entropy"], new["host"])
-            rule.paces.append(pace)
-            weights = {"src": pace * width / 2}
+            pull = rule.pull(len(kept) / len(images), new["entropy"], new["host"])
+            weights = {"src": pull * width / 2}
             if ema:
                 new["ema"] = plain_average(rule.ema, forces["ema"])
-                weights["ema"] = pace / new["ema"]
+                weights["ema"] = pull / new["ema"]
             return weights, of_host + sum(weights[n] * forces[n] for n in forces), new
 
         def total_of(images, weights, among):
@@ -174,6 +203,7 @@ def restate(
             return found
 
         def take_in(features, kept, labels, prediction, new, norm, forces):
+            back = BACK * rule.pace(len(kept) / len(labels))
             for name, value in new.items():
                 setattr(rule, name, value)
             if forces:
@@ -186,7 +216,7 @@ def restate(
                     pt[c] = 0.996 * pt[c] + 0.004 * mean / mean.norm()
             with torch.no_grad():
                 for name, source in zip(toy.trained, start, strict=True):
-                    toy.w[name] -= BACK * (toy.w[name] - source)
+                    toy.w[name] -= back * (toy.w[name] - source)
 
         def step(images):
             features, logits = toy(images)
@@ -248,6 +278,23 @@ def test_the_rule(toy_methods, spec, plain, dtype):
     assert_none_some_all(counts)
     assert len(counts) >= 12
     assert spoke >= {name for name in ("ema", "src") if plain.get(name, True)}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("host", [None, "tent"])
+def test_features_move_no_faster_than_classes_are_wide(monkeypatch, host, dtype):
+    """The toy net's weights do little to its features, so that a narrower limit has to do."""
+    monkeypatch.setattr(balance, "WIDTH", 0.002)
+    paces = []
+
+    def build(net):
+        step, toy = restate(host=host, width_share=0.002)(net)
+        paces.append(toy.rule.pace)
+        return step, toy
+
+    plugin = "debias(lr=0.001,balance=auto)" if host is None else "debias(balance=auto)"
+    follow(plugin if host is None else f"tent(lr=0.001)+{plugin}", build, dtype, moves=False)
+    assert 0 < paces[0](1.0) < 0.9
 
 
 def partly_known(net):
@@ -328,12 +375,12 @@ def test_fewer_reliable_images_slow_it_down():
     weights = []
     for images in (bright, torch.cat([bright, 0.02 * bright])):
         adapter = holdfast.adapt(net, "debias(lr=0.001,balance=auto)", source=toy_source(net))
-        balance = next(t for t in adapter._slots.terms if t.label == "balance")
+        rule = next(t for t in adapter._slots.terms if t.label == "balance")
         adapter(images)
-        pace = {t.label: float(t.weight) for t in balance.own}["src"]
-        weights.append(pace / float(balance.entropy))
+        pace = {t.label: float(t.weight) for t in rule.own}["src"]
+        weights.append(pace / float(rule.entropy))
         share = adapter.last.reliable / len(images)
-        assert pace == pytest.approx(share * float(balance.entropy) / 3 * balance.width / 2)
+        assert pace == pytest.approx(share * float(rule.entropy) / 3 * rule.width / 2)
     assert weights[1] < 0.6 * weights[0]
 
 
@@ -384,6 +431,22 @@ def test_half_precision_goes_the_same_way(precision):
 
 
 FORCES = ("entropy", "host", "ema")
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_forces_of_a_compiled_network_are_the_same(backend, monkeypatch):
+    """In the second, features and logits come out of one graph, and autograd sees no head."""
+    compiled = partial(torch.compile, backend=backend)
+    monkeypatch.setattr(torch, "compile", compiled)
+    net = toy_net(dtype=torch.float64)
+    found = []
+    for given in (False, True):
+        adapter = holdfast.adapt(
+            net, "tent(lr=0.001)+debias(balance=auto)", source=toy_source(net), compile=given
+        )
+        adapter(stream(("all",), torch.float64)[0])
+        found.append({n: float(adapter._state.tensors()[f"terms/balance/{n}"]) for n in FORCES})
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
 
 
 def test_a_head_that_is_a_convolution_gives_the_same():

@@ -78,3 +78,14 @@ WRONG = [
 def test_what_cannot_be_rehearsed_is_told(change, expected):
     with pytest.raises(ValueError, match=expected):
         read(change(loader(4)), CLASSES, None, BATCH)
+
+
+def test_of_many_classes_three_images_each_are_enough():
+    """Every class is on both sides then, and none is asked for more."""
+    classes, labels = 40, torch.arange(40).repeat(3)
+    given = [(torch.rand(120, 3, 4, 4), labels)]
+    parts = part(read(given, classes, None, batch=16), seed=0)
+    for side in (parts.source, parts.shown):
+        assert set(side.labels.tolist()) == set(range(classes))
+    with pytest.raises(ValueError, match="found 78 images; expected 80 or more: 2 for each of 40"):
+        read([(given[0][0][:78], torch.arange(78) % 40)], classes, None, batch=16)

@@ -72,7 +72,7 @@ class Network:
         self._calls: list[Call] = []
         self._hook = None if self.head_name is None else watch(self.head, self._calls)
         self._run: Forward = self._forward
-        self.compiled = compile
+        self._compiled = compile
         if compile:
             # Newer torch counts recompilations of each network by itself, if told to.
             apart = {"isolate_recompiles"} & inspect.signature(torch.compile).parameters.keys()
@@ -129,7 +129,7 @@ class Network:
 
     def uncompiled(self) -> Network:
         """Itself, which from now on runs as it is written: for a pass that watches layers."""
-        self._run, self.compiled = self._forward, False
+        self._run, self._compiled = self._forward, False
         return self
 
     @contextmanager
@@ -144,7 +144,7 @@ class Network:
     def normalise(self, by: Normalisation) -> None:
         """From now on, batch norm goes by these statistics."""
         self.statistics = by.start(batch_norms(self.model))
-        if self.compiled and self.statistics is not None:
+        if self._compiled and self.statistics is not None:
             self.statistics.leave_graphs()
 
     @property

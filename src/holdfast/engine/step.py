@@ -97,18 +97,20 @@ class Step:
     def force_of(self, loss: Tensor) -> Tensor:
         """Σ over images of ‖∂loss/∂feature‖, through the head alone; 0 if it does not depend on
         this forward."""
-        features, (calls, logits) = self.features, self._forward
-        found = torch.autograd.grad(loss, (features, logits), retain_graph=True, allow_unused=True)
-        by_feature, by_logits = found
-        # Where logits were not computed from this very tensor, autograd knows no way between them.
-        apart = features is not calls[0].input or self.network.compiled
-        if by_logits is not None and apart:
+        by_feature, by_logits = _gradient(loss, self.features, self.logits)
+        if by_logits is not None and not self._features_give_logits:
             through_head = by_logits @ self.network.rows
             by_feature = through_head if by_feature is None else by_feature + through_head
         if by_feature is None:
-            return features.new_zeros(())
+            return self.features.new_zeros(())
         force: Tensor = torch.linalg.vector_norm(by_feature, dim=1).sum()
         return force
+
+    @cached_property
+    def _features_give_logits(self) -> bool:
+        """Whether autograd knows a way from these features to the logits: not where they are a view
+        or a cast of what the head was given, or both came out of one compiled graph."""
+        return _gradient(self.logits.sum(), self.features)[0] is not None
 
     def reliable(self, factor: float) -> Tensor:
         """Which images have an entropy below factor · ln C (strictly)."""
@@ -167,3 +169,7 @@ class JoinedStep(Step):
     @cached_property
     def features(self) -> Tensor:
         return torch.cat([part.features for part in self.parts])
+
+
+def _gradient(loss: Tensor, *of: Tensor) -> tuple[Tensor | None, ...]:
+    return torch.autograd.grad(loss, of, retain_graph=True, allow_unused=True)

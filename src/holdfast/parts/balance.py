@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -12,12 +13,12 @@ from holdfast.engine.step import Step
 from holdfast.parts.descent import Descent
 from holdfast.parts.terms import Term, TermResult, Weigher
 
-# Of all that trains, the share that a step of a term may move; and of a class's width, the share
-# that a step of it may move features by.
+# Of the length of all that trains, how much a step of the terms may move it; and of the width of a
+# class, how much it may move features.
 KAPPA = 0.006
 WIDTH = 0.06
-# Of the way back to the source's weights, the share that is gone before each step.
-BACK = 0.02
+# Of the way back to the source's weights, the share that is gone before a step of full pace.
+BACK = 0.03
 # The share of the average so far in the next one; of a batch in the frequencies of classes.
 OLD = 0.9
 NEW_FREQUENCY = 0.05
@@ -43,11 +44,13 @@ class ClassShares(nn.Module):
 
 
 class Seen(NamedTuple):
-    """Of a batch: the averages that go on with it, the sum of all forces, the mean prediction."""
+    """Of a batch: the averages that go on with it, the sum of all forces, the mean prediction, and
+    how far back to the source's weights it leads."""
 
     averages: dict[str, Tensor]
     force: Tensor
     prediction: Tensor
+    back: Tensor
 
 
 class Balance(Weigher):
@@ -56,15 +59,17 @@ class Balance(Weigher):
     A force is Σ_i ‖∂L/∂f_i‖. Each of the T terms is to pull with about the force a, by the weights
     w_ema = a/n̄_ema and w_src = a σ/2:
 
-    a = (|R|/B) · min(κ ‖θ0‖, s σ/γ̄) · (1 − m) / (lr γ̄ T)
+    a = p κ ‖θ0‖ (1 − m) / (lr γ̄ T),  p = (|R|/B) · min(1, s σ / (γ̄ κ ‖θ0‖))
 
     γ̄ is what a force makes of a gradient: ‖∇θ‖ over the sum of all forces, the host's among them.
     So all T move weights by lr γ̄ aT / (1 − m), at most κ of their length; and features, along the
-    force, by γ̄ times that, at most the share s of a class's width σ. While γ̄ is not known a is a
-    third of the force of the entropy over R. To Adam the size of a gradient is nothing: there a is
-    the host's force over T, without one that of the entropy.
+    force, by γ̄ times that, at most the share s of a class's width σ. Before each step weights go
+    δ p of the way back to the source's, so that a slow pace leaves the host alone.
 
-    With each step weights go a little way back to the source's. An average of 0 has seen nothing.
+    While γ̄ is not known a is a third of the force of the entropy over R. To Adam the size of a
+    gradient is nothing: there a is the host's force over T, without one that of the entropy, and p
+    goes by what a step of Adam moves at most, lr √(number of weights). An average of 0 has seen
+    nothing yet.
     """
 
     entropy: Tensor
@@ -88,6 +93,7 @@ class Balance(Weigher):
         # Themselves, not their data, which another memory format puts elsewhere.
         self.trained = dict(parameters)
         self.start = [weight.detach().clone() for weight in self.trained.values()]
+        self.count = sum(weight.numel() for weight in self.start)
         self.length = torch.nn.utils.get_total_norm(self.start).to(shares.frequency)
         for name in ("entropy", "host", "ema", "gain"):
             self.register_buffer(name, torch.zeros_like(self.length))
@@ -109,25 +115,31 @@ class Balance(Weigher):
         if "ema" in forces:
             fresh["ema"] = forces["ema"]
         averages = {name: follow(getattr(self, name), new) for name, new in fresh.items()}
-        pace = len(kept) / len(step.images) * self._pace(averages, descent)
-        weights = {"src": pace * self.width / 2}
+        pace, pull = self._plan(len(kept) / len(step.images), averages, descent)
+        weights = {"src": pull * self.width / 2}
         if "ema" in averages:
-            weights["ema"] = divided(pace, averages["ema"])
+            weights["ema"] = divided(pull, averages["ema"])
         for term in self.own:
             term.weight = weights.get(term.label, 0.0)
         force = host + sum(weights[label] * one for label, one in forces.items())
-        self._seen = Seen(averages, force, step.detached_probabilities.mean(0))
+        prediction = step.detached_probabilities.mean(0)
+        self._seen = Seen(averages, force, prediction, BACK * pace)
 
-    def _pace(self, averages: Mapping[str, Tensor], descent: Descent) -> Tensor:
-        """a: the force that each term is to pull with, if all images are reliable."""
+    def _plan(
+        self, reliable: float, averages: Mapping[str, Tensor], descent: Descent
+    ) -> tuple[Tensor, Tensor]:
+        """p and a, if this share of the images is reliable."""
         entropy, host, count = averages["entropy"], averages["host"], len(self.own)
         if descent.lr == 0:
-            return torch.zeros_like(entropy)
+            return torch.zeros_like(entropy), torch.zeros_like(entropy)
+        most, known = KAPPA * self.length, self.gain > 0
         if descent.optimizer == "adam":
-            return torch.where(host > 0, host, entropy) / count
-        way = torch.minimum(KAPPA * self.length, divided(WIDTH * self.width, self.gain))
-        known = divided(way, self.gain) * ((1 - descent.momentum) / (descent.lr * count))
-        return torch.where(self.gain > 0, known, entropy / 3)
+            pace = divided(descent.lr * math.sqrt(self.count), most).clamp_max(1)
+            return reliable * pace, reliable * torch.where(host > 0, host, entropy) / count
+        within = divided(divided(WIDTH * self.width, self.gain), most).clamp_max(1)
+        pace = reliable * torch.where(known, within, 1.0)
+        pull = divided(pace * most, self.gain) * ((1 - descent.momentum) / (descent.lr * count))
+        return pace, torch.where(known, pull, reliable * entropy / 3)
 
     def told(self, gradient: Mapping[str, Tensor | None]) -> Callable[[], None]:
         seen, self._seen = self._seen, None
@@ -141,7 +153,7 @@ class Balance(Weigher):
             for name, value in averages.items():
                 getattr(self, name).copy_(value)
             self.shares.update(seen.prediction)
-            torch._foreach_lerp_([*self.trained.values()], self.start, BACK)
+            torch._foreach_lerp_([*self.trained.values()], self.start, float(seen.back))
 
         return commit
 

@@ -109,7 +109,7 @@ AUTO = (
     "Under balance=auto lambda_ema, lambda_src (unless 0) and src_reduction have no effect, nor "
     "has what a host would set them to: both terms pull at a pace that follows from how far they "
     "move weights and features (parts/balance.py has the rule), images of classes that are "
-    "predicted often count less, and with each step weights go 2 % of the way back to the "
+    "predicted often count less, and with each step weights go up to 3 % of the way back to the "
     "source's. A weight of 0 still leaves its term out, and both 0 is the host. With Adam the "
     "learning rate alone sets the pace: there the rule only keeps the terms in proportion to the "
     "host. Where the host's gradient does not pass the features that debias sees (it learns from "

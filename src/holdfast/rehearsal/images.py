@@ -18,8 +18,9 @@ from holdfast.util.files import tensor_hash
 
 # By default so many images are read, and more where classes are many.
 IMAGES = 4000
-# Each class needs one image on both sides, and another to make up for chance.
+# So many images of a class are enough; and with fewer, not every class has one on both sides.
 PER_CLASS = 4
+LEAST_PER_CLASS = 2
 # In each part: a stream of one batch says nothing of what adapting does.
 BATCHES = 2
 # A loader that is sorted by class shows few of them at first.
@@ -103,12 +104,13 @@ def _check_enough(held: Held, batch: int, limit: int) -> None:
             f"rehearse: the first {count} images show {there} of the model's {held.classes} "
             f"classes; expected most of them. Shuffle the loader{more}."
         )
-    least = max(2 * BATCHES * batch, PER_CLASS * there)
+    least = max(2 * BATCHES * batch, LEAST_PER_CLASS * there)
     if count < least:
         raise ValueError(
-            f"rehearse: found {count} images; expected {least} or more: {PER_CLASS} for each of "
-            f"{there} classes, and {BATCHES} batches of {batch} for the source and for the stream. "
-            f"Give more images{' (images=…)' if count == limit else ''}, or a smaller batch=…."
+            f"rehearse: found {count} images; expected {least} or more: {LEAST_PER_CLASS} for each "
+            f"of {there} classes, and {BATCHES} batches of {batch} for the source and for the "
+            f"stream. Give more images{' (images=…)' if count == limit else ''}, or a smaller "
+            "batch=…."
         )
 
 
