@@ -18,6 +18,7 @@ from holdfast.engine.batch import Examined, Runner
 from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
+from holdfast.engine.fallback import OVERFLOW
 from holdfast.engine.health import HARMS, NOT_CALIBRATED, Health
 from holdfast.engine.last import Answer, Last, Watched
 from holdfast.engine.network import Network, fingerprint, without_autocast
@@ -32,11 +33,6 @@ from holdfast.util import files
 from holdfast.util.words import enumerated
 
 KIND = "an adapter state"
-
-OVERFLOW = (
-    "logits of the source model, or of the state that is tried beside it, turned NaN or Inf. "
-    "Nothing was changed."
-)
 
 
 class Adapter(NotExportable):

@@ -5,6 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+OVERFLOW = (
+    "logits of the source model, or of the state that is tried beside it, turned NaN or Inf. "
+    "Nothing was changed."
+)
+
 
 class Fallback(nn.Module):
     """Whether the source model answers, and for how many estimates in a row the state that is tried

@@ -183,8 +183,7 @@ class BatchStatistics(Statistics):
         self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** uses)
 
     def take_in(self, averages: Mapping[str, tuple[Tensor, Tensor, int]], images: int) -> None:
-        """Averages of each layer that so many images have gone into elsewhere, with as many uses
-        of the layer as are given with them."""
+        """Averages of each layer that so many images went into elsewhere, and its uses there."""
         own = [tensor for name in averages for tensor in self.average[name][:2]]
         torch._foreach_copy_(own, [tensor for found in averages.values() for tensor in found[:2]])
         for name, (_, _, uses) in averages.items():

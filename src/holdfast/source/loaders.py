@@ -12,6 +12,7 @@ from torch import Tensor
 from holdfast.engine.checks import InputRange, check_images
 from holdfast.engine.network import Network
 from holdfast.util.progress import progress
+from holdfast.util.settings import whole
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -215,3 +216,12 @@ class Order:
     @property
     def digest(self) -> Tensor:
         return torch.tensor(list(self._hash.digest()), dtype=torch.uint8)
+
+
+def check_limit(limit: object) -> int:
+    try:
+        return whole(limit, "limit", 1)
+    except ValueError:
+        raise ValueError(
+            f"limit is a number of images, at least 1, or None, not {limit!r}."
+        ) from None

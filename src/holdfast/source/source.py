@@ -22,12 +22,18 @@ from holdfast.source.budgets import Budgets, budgets_key, make_budgets
 from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.known import Known
-from holdfast.source.loaders import DriftedBatch, Order, Replay, checked_batches, drifted_batches
+from holdfast.source.loaders import (
+    DriftedBatch,
+    Order,
+    Replay,
+    check_limit,
+    checked_batches,
+    drifted_batches,
+)
 from holdfast.source.styles import Styles, make_styles, styles_key
 from holdfast.source.work import Work
 from holdfast.util import files
 from holdfast.util.files import tensor_hash
-from holdfast.util.settings import whole
 from holdfast.util.words import listed
 
 KIND = "a source"
@@ -87,7 +93,7 @@ class Source(Known):
         <Source of 20 images, 10 classes, 64 features: prototypes>
         """
         if limit is not None:
-            limit = _checked_limit(limit)
+            limit = check_limit(limit)
         network = Network(model, head=head)
         source = cls(
             fingerprint(model),
@@ -351,12 +357,3 @@ class Source(Known):
                 )
             self._spent.append(loader)
         return loader
-
-
-def _checked_limit(limit: object) -> int:
-    try:
-        return whole(limit, "limit", 1)
-    except ValueError:
-        raise ValueError(
-            f"limit is a number of images, at least 1, or None, not {limit!r}."
-        ) from None
