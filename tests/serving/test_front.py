@@ -347,3 +347,11 @@ def test_the_page_runs_only_its_own_script(client):
     assert page.headers["content-type"].startswith("text/html")
     assert "script-src 'sha256-" in page.headers["content-security-policy"]
     assert "http://" not in page.text and "https://" not in page.text
+
+
+def test_a_wrong_name_of_the_model_is_told_the_right_one(client):
+    for path in ("/v2/models/other", "/v2/models/other/infer"):
+        answer = client.request("POST" if path.endswith("infer") else "GET", path)
+        assert answer.status_code == 404
+        assert "no model 'other', this server's is called 'net'" in answer.json()["error"]
+    assert client.get("/v2/models/net/versions").status_code == 404

@@ -119,6 +119,7 @@ class Front:
             Route(model, self.model),
             Route(f"{model}/ready", self.ready),
             Route(f"{model}/infer", self.infer, methods=post),
+            Route("/v2/models/{path:path}", self.no_such_model, methods=["GET", *post]),
             Route("/v2/streams", self.streams),
             Route("/v2/streams/{stream}", self.stream),
             Route("/v2/streams/{stream}", self.remove, methods=["DELETE"]),
@@ -127,6 +128,13 @@ class Front:
             Route("/v2/snapshot", self.snapshot_all, methods=post),
             Route("/v2/drain", self.drain, methods=post),
         ]
+
+    async def no_such_model(self, request: Request) -> Response:
+        asked, _, what = request.path_params["path"].partition("/")
+        name = self.served.name
+        if asked == name:  # with another method, or nothing at all
+            raise HTTPException(405 if what in ("", "ready", "infer") else 404)
+        raise HTTPException(404, f"There is no model {asked!r}, this server's is called {name!r}")
 
     # Images.
 
