@@ -63,13 +63,18 @@ def fall_back(adapter):
     raise AssertionError("it never fell back")
 
 
+DO_HARM = ("memo(views=2,lr=0.001)+ttac", "t3a(keep=3)+lame", "t3a(keep=3)+prior")
+
+
 @law_of([spec for spec in COMPOSITIONS if not warms_up(spec)])
 @pytest.mark.filterwarnings("ignore:.*the stream has batches of")
 def test_where_nothing_rings_nothing_is_changed(net, source, adapt, spec):
     """Nor by being watched at all."""
     batches = images_of("clean", 3, count=16) + images_of("noise", 2, count=16)
-    batches = until_it_rings(adapt(spec), batches)
-    assert len(batches) >= 3  # of clean images, on which nothing rings
+    calm = until_it_rings(adapt(spec), batches)
+    # On clean images nothing rings; under noise, what these make of it is worse than the source's.
+    assert len(calm) == len(batches) or (spec.startswith(DO_HARM) and len(calm) >= 3)
+    batches = calm
     plain = holdfast.adapt(net, spec, source=without_drifted(source))
     assert plain.health.estimator is None
     expected = run(plain, batches)
@@ -81,7 +86,7 @@ def test_where_nothing_rings_nothing_is_changed(net, source, adapt, spec):
 
 
 def until_it_rings(adapter, batches):
-    """Those on which nothing does: under noise, some methods do harm."""
+    """Those before it does."""
     calm = []
     for images in batches:
         quietly(adapter, [images])

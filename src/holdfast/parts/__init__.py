@@ -9,11 +9,11 @@ from holdfast.engine.network import Network as Network
 from holdfast.engine.network import features_and_logits as features_and_logits
 from holdfast.engine.network import logits_of as logits_of
 from holdfast.engine.norms import ByBatch as ByBatch
-from holdfast.engine.norms import ByMixture as ByMixture
 from holdfast.engine.norms import ByRunning as ByRunning
 from holdfast.engine.norms import BySource as BySource
 from holdfast.engine.norms import Normalisation as Normalisation
 from holdfast.engine.norms import Statistics as Statistics
+from holdfast.engine.robust import ByMixture as ByMixture
 from holdfast.engine.steady import BySteady as BySteady
 from holdfast.engine.step import Step as Step
 from holdfast.engine.stored import ByStored as ByStored
