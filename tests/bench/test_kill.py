@@ -9,11 +9,17 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("cotta(views=8)"
 
 @pytest.mark.parametrize("method", ["eata+debias", *SLOW])
 def test_a_run_killed_at_twenty_random_moments_has_the_rows_of_one_never_stopped(tmp_path, method):
-    reached, found = kill_run(method, 20, 1, tmp_path)
-    assert found.pop("runs") >= 3
-    assert not found
-    # It was not killed before it did anything, time after time.
-    assert len({tuple(at) for at in reached if at[1]}) >= 5
+    places = set()
+    # On a fast machine most kills come before a snapshot, or a run ends between two: then more of
+    # them, until it was not killed before it did anything, time after time.
+    for seed in range(1, 5):
+        reached, found = kill_run(method, 20, seed, tmp_path / str(seed))
+        assert found.pop("runs") >= 3
+        assert not found
+        places |= {(seed, *at) for at in reached if at[1]}
+        if len(places) >= 5:
+            break
+    assert len(places) >= 5
 
 
 @pytest.mark.slow  # tests/util/test_files.py has another, of fewer images
