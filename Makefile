@@ -24,12 +24,13 @@ lint: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/step.py
 
-# Hours of use in one: 20 visits, a million images, 2,000 kills, 10,000 hostile inputs, 220 servers. Each ends in one line.
+# Hours of use in one: 20 visits, a million images, 2,000 kills, 10,000 hostile inputs, a rehearsal, 220 servers. Each ends in one line.
 soak: $(VENV)/ready
 	$(BIN)/python -m soak fuzz
 	$(BIN)/python -m soak recurring
 	$(BIN)/python -m soak endless
 	$(BIN)/python -m soak kills
+	$(BIN)/python -m soak rehearse
 	$(BIN)/python -m soak serve
 
 $(VENV)/ready: pyproject.toml constraints.txt

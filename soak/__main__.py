@@ -1,5 +1,5 @@
-"""python -m soak recurring|endless|kills|fuzz|serve [options]: ends in one line, and in exit code 1
-where something was found."""
+"""python -m soak recurring|endless|kills|rehearse|fuzz|serve [options]: ends in one line, and in
+exit code 1 where something was found."""
 
 import sys
 
@@ -13,6 +13,7 @@ from soak.endless import endless  # noqa: E402
 from soak.fuzz import fuzz  # noqa: E402
 from soak.kills import kills  # noqa: E402
 from soak.recurring import recurring  # noqa: E402
+from soak.rehearsing import rehearsing  # noqa: E402
 from soak.serving import serving  # noqa: E402
 
 COMMANDS = {
@@ -20,6 +21,7 @@ COMMANDS = {
     "endless": endless,
     "fuzz": fuzz,
     "kills": kills,
+    "rehearse": rehearsing,
     "serve": serving,
 }
 
