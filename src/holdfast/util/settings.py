@@ -41,6 +41,21 @@ def setting(
 
     `source` says where the setting or its default comes from, where the whole has several;
     `switch` what true and false mean, where words are to choose from.
+
+    Its annotation is the type of the resolved value, which a method's own code works with. To a
+    person who has just made a method, a setting that was not given is None all the same, since
+    what it will be is not known yet; `resolved` gives the value without a preset, `compose` with
+    one, and `for_classes` what follows from the number of classes.
+
+    >>> import holdfast
+    >>> method = holdfast.Roid()
+    >>> method.lr is None
+    True
+    >>> method.resolved().lr, holdfast.compose(method, preset="cifar100-c").host.lr
+    (0.00025, 0.001)
+    >>> method = holdfast.Eata().resolved()
+    >>> method.redundancy is None, method.for_classes(1000).redundancy
+    (True, 0.05)
     """
     bounds = {"at_least": at_least, "at_most": at_most}
     said = {"default": default, "meaning": meaning, "source": source}
