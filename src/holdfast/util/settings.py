@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from holdfast.util.words import listed, nearest, shortened
 
@@ -37,7 +38,7 @@ def setting(
 ) -> Any:
     """A field of a method: None until composition resolves it, with its default and its meaning.
     Without a meaning it is a base's setting, meaning and bounds, with another default. A default of
-    None: it is unset unless somebody sets it.
+    None: it is unset unless somebody sets it (annotate it `float | None`).
 
     `source` says where the setting or its default comes from, where the whole has several;
     `switch` what true and false mean, where words are to choose from.
@@ -141,6 +142,8 @@ class Settled:
         found = []
         for one in fields(cls):
             hint = hints[one.name]
+            if get_origin(hint) in (Union, UnionType):  # it may stay unset
+                (hint,) = (kind for kind in get_args(hint) if kind is not NoneType)
             choices = get_args(hint) if get_origin(hint) is Literal else ()
             kind = str if choices else hint
             declared = [
