@@ -14,6 +14,7 @@ PUBLIC = {
     "Source.from_loader": holdfast.Source.from_loader,
     "normalized": holdfast.normalized,
     "compose": holdfast.compose,
+    "setting": holdfast.setting,
     "methods": holdfast.methods,
     "doctor": holdfast.doctor,
     "Fleet": holdfast.Fleet,

@@ -48,6 +48,7 @@ def serve(model: nn.Module, images: Tensor) -> Tensor:
     fleet = holdfast.Fleet(model, "tent", folder="streams", resident=100)
     found: dict[str, Tensor] = fleet.step({"camera-7": images}, refused={})
     state: str = fleet.health("camera-7").state
+    rate: float = holdfast.Eata().resolved().lr
     return adapter(images)
 """
 

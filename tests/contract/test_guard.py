@@ -1,19 +1,17 @@
 """The guard: it changes nothing where nothing rings, and does what it says where something does."""
 
 import copy
-import warnings
 
 import pytest
 import torch
 from compositions import COMPOSITIONS, warms_up
 from drifting import calibrated, home_net, images_of, labelled
-from running import assert_equal, law_of, load, run
+from running import assert_equal, law_of, load, quietly, run, warnings_of
 from toys import CLASSES, assert_same_state, state_of, toy_net
 
 import holdfast
 from holdfast import HealthOptions
 from holdfast.engine.adapter import KIND
-from holdfast.engine.fallback import Fallback
 from holdfast.engine.health import GUARDS
 from holdfast.util import files
 
@@ -39,19 +37,6 @@ def adapt(net, source):
         return holdfast.adapt(net, spec, source=source, **options)
 
     return make
-
-
-def quietly(adapter, batches):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return run(adapter, batches)
-
-
-def warnings_of(adapter, batches):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        run(adapter, batches)
-    return [str(one.message) for one in caught]
 
 
 def fall_back(adapter):
@@ -215,13 +200,6 @@ def test_each_return_takes_twice_as_many_good_estimates(adapt):
     assert took == [8, 16, 32]
     adapter.reset()
     assert int(adapter._state.fallback.enough) == 8
-
-
-def test_however_often_it_returned_it_returns_again():
-    fallback = Fallback()
-    for expected in (8, 16, 32, 64, 128, 256, 512, 512, 512):
-        fallback.start()
-        assert [fallback(True) for _ in range(expected)] == [False] * (expected - 1) + [True]
 
 
 def test_small_batches_count_once_there_are_enough_images_for_an_estimate(adapt):

@@ -5,6 +5,7 @@ import torch
 from toys import CLASSES, staged_net, textures, toy_net, typical_images
 
 import holdfast
+from holdfast import HealthOptions
 
 DRIFT = {
     "clean": lambda images, noise: images,
@@ -69,3 +70,9 @@ def calibrated(net, **options):
     """A source that health can be estimated with."""
     loader = [labelled(count=56, seed=200 + number) for number in range(8)]
     return holdfast.Source.from_loader(net, loader, drifted=drifted(), **options)
+
+
+def adapt_watched(home, spec="bn", **options):
+    """An adapter of a net with its calibrated source, whose health is measured on every batch."""
+    net, source = home
+    return holdfast.adapt(net, spec, source=source, **{"health": HealthOptions(every=1)} | options)

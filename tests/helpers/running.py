@@ -1,5 +1,7 @@
 """Run adapters, load them, compare what they gave."""
 
+import warnings
+
 import pytest
 import torch
 from compositions import AT_ONCE, COMPOSITIONS
@@ -58,6 +60,20 @@ def load(path, net, spec, source):
 
 def run(adapter, batches):
     return [adapter(images) for images in batches]
+
+
+def quietly(adapter, batches):
+    """The same, whatever there is to warn of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(adapter, batches)
+
+
+def warnings_of(adapter, batches):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(adapter, batches)
+    return [str(one.message) for one in caught]
 
 
 def assert_equal(got, expected):

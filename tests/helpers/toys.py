@@ -178,3 +178,14 @@ def assert_same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     assert one.keys() == other.keys()
     different = [name for name in one if not torch.equal(one[name], other[name])]
     assert not different
+
+
+def inputs_of(net, images, layer):
+    """What a layer of the source model sees, one entry for each time that it runs."""
+    seen = []
+    with (
+        net.get_submodule(layer).register_forward_pre_hook(lambda _, x: seen.append(x[0])),
+        torch.no_grad(),
+    ):
+        net(images)
+    return seen

@@ -1,6 +1,6 @@
 import re
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -47,6 +47,18 @@ def test_a_resolved_composition_reads_back_and_is_complete(value, preset):
         if one.name not in found.given:
             assert one.default is None or replace(value, **{one.name: one.default}).conflict()
     assert value.given.items() <= found.given.items()
+
+
+@pytest.mark.parametrize("preset", [None, "cifar100-c", "imagenet-c"])
+@pytest.mark.parametrize("name", holdfast.methods())
+def test_what_is_resolved_has_the_type_that_its_annotation_says(name, preset):
+    method = holdfast.methods()[name]
+    resolved = compose(method.example(), preset=preset).for_classes(10).methods[-1]
+    hints = get_type_hints(method)
+    for setting in method.settings():
+        value, hint = getattr(resolved, setting.name), hints[setting.name]
+        admitted = get_args(hint) if get_origin(hint) else (hint,)
+        assert value in admitted or type(value) in admitted
 
 
 @given(st.text(max_size=30))

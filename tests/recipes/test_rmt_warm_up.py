@@ -164,11 +164,3 @@ def test_without_replay_a_file_is_enough(tmp_path):
     loaded = holdfast.load(path, net)
     for images in stream(KINDS[:4]):
         assert torch.equal(loaded(images), adapter(images))
-
-
-def test_a_one_shot_loader_cannot_be_replayed():
-    net = toy_net()
-    source = holdfast.Source.from_loader(net, iter(source_batches()))
-    for spec in (rmt(), rmt(weight_contrastive=0), rmt(weight_contrastive=0, warmup_samples=28)):
-        with pytest.raises(ValueError, match="one-shot"):
-            holdfast.adapt(net, spec, source=source)

@@ -133,51 +133,6 @@ def test_what_is_refused_says_why_and_changes_nothing(made, stream, body, status
     assert front.bodies.held == 0
 
 
-def test_a_body_without_a_length_is_counted_as_it_comes(made):
-    front = made(limits=Limits(body=1024))
-    came = []
-
-    def endless():
-        while True:
-            came.append(1)
-            yield bytes(100)
-            assert len(came) < 100
-
-    async def send():
-        async with client_of(front).connect() as client:
-
-            async def chunks():
-                for chunk in endless():
-                    yield chunk
-
-            return await client.post(
-                "/v2/models/net/infer", content=chunks(), headers={"x-session-id": "a"}
-            )
-
-    answer = asyncio.run(send())
-    assert answer.status_code == 413 and "--max-body" in answer.json()["error"]
-
-
-def test_a_body_that_does_not_come_is_given_up(made):
-    front = made()
-    front.bodies.seconds = 0.05
-
-    async def send():
-        async with client_of(front).connect() as client:
-
-            async def chunks():
-                yield b"{"
-                await asyncio.sleep(5)
-
-            return await client.post(
-                "/v2/models/net/infer", content=chunks(), headers={"x-session-id": "a"}
-            )
-
-    answer = asyncio.run(send())
-    assert answer.status_code == 400 and "0.05 seconds" in answer.json()["error"]
-    assert front.bodies.held == 0
-
-
 def test_too_much_is_answered_with_when_to_come_again(made, tmp_path):
     fleet, gate = PlainFleet(tmp_path), threading.Event()
     fleet.pause = lambda: gate.wait(10)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toys import images_of, source_batches, toy_net, toy_source
+from toys import source_batches, toy_net, toy_source
 
 import holdfast
 from holdfast import Source
@@ -62,31 +62,3 @@ def test_a_warm_up_of_another_model(load_with):
     net, source = load_with(name, lambda t: t[None])
     with pytest.raises(ValueError, match=r"warm-up does not fit this model.*Make the source again"):
         holdfast.adapt(net, "rmt(warmup_samples=28)", source=source)
-
-
-@pytest.mark.parametrize(
-    ("loader", "message"),
-    [
-        (5, r"int cannot be gone through: give one of these"),
-        ([()], r"torch\.Tensor, not tuple"),
-        ([], "empty; expected batches"),
-        ([(images_of(source_batches())[0], torch.zeros(14) > 1)], "expected 14 whole numbers"),
-        (
-            [(images_of(source_batches())[0], torch.zeros(14, device="meta").long())],
-            "expected 14 whole numbers",
-        ),
-        (
-            [(images_of(source_batches())[0], torch.zeros(14).long().to_sparse())],
-            "expected 14 whole numbers",
-        ),
-    ],
-)
-def test_loaders_that_are_none(loader, message):
-    with pytest.raises(ValueError, match=message):
-        Source.from_loader(toy_net(), loader)
-
-
-@pytest.mark.parametrize("limit", ["all", [], 2.5, True, float("nan")])
-def test_limits_that_are_no_numbers(limit):
-    with pytest.raises(ValueError, match=r"limit is a number of images, at least 1, or None"):
-        Source.from_loader(toy_net(), source_batches(), limit=limit)

@@ -47,6 +47,7 @@ class Method(Settled):
     A setting left at None is resolved on composition: what is written out wins, then what a
     plug-in replaces, then what holds on this host or for a plug-in that is its own host, then the
     preset, then the default. A default that follows from the number of classes waits for the model.
+    Annotations tell the type of what is resolved, and slots see nothing else: `util.settings`.
     """
 
     paper: ClassVar[str] = ""

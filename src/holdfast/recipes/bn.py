@@ -32,10 +32,10 @@ class Bn(Method):
     predicts: ClassVar[str] = "the network's logits under batch statistics"
     groups: ClassVar[bool] = True
 
-    alpha: float = setting(
+    alpha: float | None = setting(
         None, "share of the batch in the statistics, beside the source's", at_least=0, at_most=1
     )
-    prior: float = setting(
+    prior: float | None = setting(
         None, "N: for n images, the source's share is N/(N + n), as if of N images", at_least=0
     )
     statistics: Literal["batch", "running"] = setting(

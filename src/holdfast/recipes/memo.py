@@ -97,10 +97,10 @@ class Memo(Learner):
     nesterov: bool = setting(True)
     select: Literal["norm", "body", "all"] = setting("all")
     views: int = setting(64, "augmented views of an image", at_least=1)
-    prior: float = setting(
+    prior: float | None = setting(
         16.0, "N: the source's share in batch norm's statistics is N/(N + 1)", at_least=0
     )
-    alpha: float = setting(
+    alpha: float | None = setting(
         None, "share of the views in the statistics, instead of prior", at_least=0, at_most=1
     )
     steps: int = setting(1, "updates before an image is predicted", at_least=1)
@@ -118,11 +118,10 @@ class Memo(Learner):
 
     def resolved(self, context: CompositionContext = ALONE) -> Self:
         found = super().resolved(context)
-        unset = {} if self.alpha is None else {"prior": None}
-        return replace(found, **unset)  # type: ignore[arg-type]
+        return found if self.alpha is None else replace(found, prior=None)
 
     def selection(self) -> Select:
-        alpha = 1 / (self.prior + 1) if self.alpha is None else self.alpha
+        alpha = self.alpha if self.prior is None else 1 / (self.prior + 1)
         return Select(self.select, ByBlend(alpha, each=True))
 
     def terms(self, task: Task) -> list[Term]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,8 @@ from holdfast.source.budgets import Budgets, budgets_key, make_budgets
 from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.known import Known
-from holdfast.source.loaders import (
-    DriftedBatch,
-    Order,
-    Replay,
-    check_limit,
-    checked_batches,
-    drifted_batches,
-)
+from holdfast.source.loaders import DriftedBatch, Order, check_limit, drifted_batches
+from holdfast.source.passes import Passes
 from holdfast.source.styles import Styles, make_styles, styles_key
 from holdfast.source.work import Work
 from holdfast.util import files
@@ -51,19 +45,13 @@ WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
 
 
 @dataclass(eq=False, repr=False)
-class Source(Known):
+class Source(Known, Passes):
     """Prototypes are made at once; what only some methods need is made when one asks, then kept."""
 
     _: KW_ONLY
     head: str | None = None
-    limit: int | None = None
     fisher_samples: int | None = None
-    loader: Iterable[Any] | None = None
-    fisher: Iterable[Any] | None = None
-    drifted: Iterable[Any] | None = None
-    input_range: InputRange = (0.0, 1.0)
     cache: str | Path | None = None
-    _spent: list[Iterator[Any]] = field(default_factory=list, init=False)
 
     @classmethod
     def from_loader(
@@ -222,15 +210,6 @@ class Source(Known):
                 self.tensors |= {f"{key}{name}": value for name, value in made.tensors.items()}
         return Calibration.of(files.under(key, self.tensors))
 
-    def replay(self, network: Network) -> Replay:
-        """Labelled source batches, in the loader's order, cycling."""
-
-        def another_pass() -> Iterable[Any]:
-            return self._pass(self.loader, "replay", again=True)
-
-        another_pass()
-        return Replay(another_pass, network, self.input_range)
-
     def work(self, text: str, network: Network, images: int) -> Work:
         """Work that a text names, on this model and the loader's first images: so many."""
         beyond = self.limit is not None and images > self.limit
@@ -323,37 +302,3 @@ class Source(Known):
         source = cls(header["model"], tensors, **known)
         source._warn_of_labels()
         return source
-
-    def _batches(
-        self,
-        network: Network,
-        what: str,
-        made: str,
-        limit: int | None,
-        *,
-        loader: Iterable[Any] | None = None,
-        again: bool = False,
-        number: int = 0,
-    ) -> Iterator[tuple[Tensor, object]]:
-        """Pass `number` over the loader; `what` is shown while it goes on, `made` names what comes
-        of it."""
-        given = self._pass(self.loader if loader is None else loader, made, again=again)
-        return checked_batches(given, limit, self.input_range, network, what, number)
-
-    def _pass(
-        self, loader: Iterable[Any] | None, what: str, *, again: bool = False
-    ) -> Iterable[Any]:
-        """The loader, for one more pass over it, or (`again`) for any number of them."""
-        if loader is None:
-            raise ValueError(
-                f"This source holds no {what}, and no loader to make them from: load it with "
-                "Source.load(path, loader=…), or make it with Source.from_loader(model, loader)."
-            )
-        if isinstance(loader, Iterator):
-            if again or any(loader is one for one in self._spent):
-                raise ValueError(
-                    f"Making {what} takes a second pass over the loader, but it is a one-shot "
-                    "iterator: give a DataLoader, a list, or another loader (fisher=…)."
-                )
-            self._spent.append(loader)
-        return loader

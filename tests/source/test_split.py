@@ -1,0 +1,87 @@
+import pytest
+import torch
+from toys import CLASSES, inputs_of, textures, toy_net
+
+from holdfast import Source
+from holdfast.engine.network import Network
+from holdfast.source.split import describe, two_means
+
+
+def plain_two_means(z):
+    """Point by point, from the signs of each of the first three principal components: the widest
+    gap between groups that are not too small."""
+    centred, best = z - z.mean(0), (None, 0.0)
+    for direction in torch.linalg.svd(centred).Vh[:3]:
+        second = centred @ direction > 0
+        for _ in range(10):
+            one, other = z[~second].mean(0), z[second].mean(0)
+            second = torch.stack([(p - other).norm() < (p - one).norm() for p in z])
+        if min(second.sum(), (~second).sum()) < max(2, len(z) / 16):
+            continue
+        one, other = z[~second].mean(0), z[second].mean(0)
+        line = (other - one) / (other - one).norm()
+        within = sum(
+            float((p - (other if s else one)) @ line) ** 2 for p, s in zip(z, second, strict=True)
+        )
+        best = max(
+            best,
+            (second, float(((one - other) ** 2).sum()) / (within / len(z))),
+            key=lambda b: b[1],
+        )
+    return best
+
+
+@pytest.mark.parametrize("shape", [(12, 4), (6, 30)])
+def test_two_means(shape):
+    generator = torch.Generator().manual_seed(4)
+    z = torch.randn(5, *shape, generator=generator, dtype=torch.float64)
+    z[:, ::3] += 3
+    second, ratio = two_means(z)
+    for each, got, found in zip(z, second, ratio, strict=True):
+        expected, apart = plain_two_means(each)
+        assert torch.equal(got, expected) or torch.equal(~got, expected)
+        assert float(found) == pytest.approx(apart)
+
+
+def test_a_gap_is_found_where_points_vary_more_in_something_else():
+    z = torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 0.2
+    z[:, 0] = torch.linspace(-3, 3, 40)
+    kind = torch.arange(40) % 2 == 0
+    z[kind, 1] += 3
+    second, ratio = two_means(z)
+    assert torch.equal(second, kind) or torch.equal(~second, kind)
+    expected, apart = plain_two_means(z)
+    assert torch.equal(second, expected) or torch.equal(~second, expected)
+    assert float(ratio) == pytest.approx(apart) and apart > 50
+
+
+@pytest.mark.filterwarnings("ignore:The source's labels")
+def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
+    net, generator = toy_net(), torch.Generator().manual_seed(0)
+    network = Network(net)
+    # Of one kind, which the toys' own source is not.
+    batches = [(textures(14, generator), torch.arange(14) % CLASSES) for _ in range(12)]
+    batches = [(images.float(), labels) for images, labels in batches]
+    split = Source.from_loader(net, batches).budgets_of(network, lambda: network).split
+    images = torch.cat([images for images, _ in batches])
+    x = inputs_of(net, images, "norm1")[0]
+    mean, var = x.mean((2, 3)), x.var((2, 3), correction=0)
+    z = describe(mean.double(), var.double())
+    w = net.norm1.weight.detach().double() ** 2
+    w = (w / w.sum()).repeat(2)
+    expected = (z - z.mean(0)) / z.std(0, correction=0) * w.sqrt()
+    torch.testing.assert_close(split.place(mean, var), expected, rtol=1e-5, atol=1e-6)
+    parted = 0
+    for _ in range(100):
+        some = torch.randint(len(images), (32,), generator=generator)
+        parted += len(split.groups(mean[some], var[some])) > 0
+    assert parted <= 12
+    strange = mean.clone()
+    strange[::2] += 9 * mean.std(0)
+    first, second = split.groups(strange[:32], var[:32])
+    assert first.tolist() == list(range(0, 32, 2)) and second.tolist() == list(range(1, 32, 2))
+    # Too few, in all or of one kind.
+    assert split.groups(strange[:7], var[:7]) == ()
+    odd = mean[:32].clone()
+    odd[5] += 9 * mean.std(0)
+    assert split.groups(odd, var[:32]) == ()
