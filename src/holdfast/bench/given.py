@@ -36,7 +36,7 @@ class GivenOptions:
             and not (value is None or value == () or value is _usual(name))
         }
 
-    def plan(self, method: str, seed: int, **others: object) -> Run:
+    def plan(self, method: str, seed: int, **options: object) -> Run:
         import torch
 
         from holdfast.bench.plan import Run
@@ -46,7 +46,7 @@ class GivenOptions:
             "threads": share_of_cores(1),
         }
         given = {name: value for name, value in self.given.items() if name in OPTIONS}
-        return Run.of(method, **{**usual, **given, **others, "seed": seed})
+        return Run.of(method, **{**usual, **given, **options, "seed": seed})
 
     def shared_by(self, jobs: int) -> GivenOptions:
         """The same, with the cores shared among so many runs at a time."""

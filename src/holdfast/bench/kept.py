@@ -31,11 +31,11 @@ def stored(path: Path) -> dict[str, Tensor]:
     return files.read(path, KIND)[1] if path.exists() else {}
 
 
-def beside(source: Source, there: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def beside(source: Source, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What was made of the same images by others. Fisher information is not, since how many images
     it is of stands beside it."""
-    new = there.keys() - source.tensors.keys()
-    return {name: there[name] for name in new if not name.startswith("fisher/")}
+    new = saved.keys() - source.tensors.keys()
+    return {name: saved[name] for name in new if not name.startswith("fisher/")}
 
 
 def without_health(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

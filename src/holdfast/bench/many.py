@@ -60,46 +60,46 @@ def perform_all(
 ) -> list[Ended]:
     """Do the runs, `jobs` at a time. Where they go on one by one, `materials` that are open already
     are not opened again."""
-    how = {"resume": resume, "again": again, "every": every}
+    options = {"resume": resume, "again": again, "every": every}
     if jobs > 1 and len(runs) > 1:
-        return _in_processes(runs, out, how, jobs, tell)
+        return _in_processes(runs, out, options, jobs, tell)
     materials = materials or Materials(out / "cache")
     outcomes = []
     for number, run in enumerate(runs):
-        outcomes.append(attempt(run, materials, out, partial(tell, number), **how))
+        outcomes.append(attempt(run, materials, out, partial(tell, number), **options))
         tell(number, outcomes[-1])
     return outcomes
 
 
 def attempt(
-    run: Run, materials: Materials, out: Path, tell: Callable[[Progress], None], **how: Any
+    run: Run, materials: Materials, out: Path, tell: Callable[[Progress], None], **options: Any
 ) -> Ended:
-    """A run, or why there is none; `how` as for `perform`."""
+    """A run, or why there is none; `options` as for `perform`."""
     try:
-        folder = perform(run, materials, out, tell=tell, **how)
+        folder = perform(run, materials, out, tell=tell, **options)
     except Exception as error:
         known = isinstance(error, FAILURES) and str(error)
-        said = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
-        return Ended(run, error=" ".join(said.split()))
+        message = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
+        return Ended(run, error=" ".join(message.split()))
     return Ended(run, folder)
 
 
 def sparing(tell: Callable[[Progress], None]) -> Callable[[Progress], None]:
     """Tells of the first batch and the last one, and between them not too often."""
-    told = -math.inf
+    last_told = -math.inf
 
     def pass_on(progress: Progress) -> None:
-        nonlocal told
+        nonlocal last_told
         now = time.monotonic()
-        if now - told >= NEWS_SECONDS or progress.done == progress.batches:
+        if now - last_told >= NEWS_SECONDS or progress.done == progress.batches:
             tell(progress)
-            told = now
+            last_told = now
 
     return pass_on
 
 
 def _in_processes(
-    runs: Sequence[Run], out: Path, how: Mapping[str, Any], jobs: int, tell: Tell
+    runs: Sequence[Run], out: Path, options: Mapping[str, Any], jobs: int, tell: Tell
 ) -> list[Ended]:
     """A fresh process for each run: one that dies takes no other with it."""
     outcomes: dict[int, Ended] = {}
@@ -110,7 +110,7 @@ def _in_processes(
             while going or (waiting and not stop.asked):
                 while waiting and len(going) < jobs and not stop.asked:
                     number, run = waiting.popleft()
-                    receiver, process = _start(run, out, how)
+                    receiver, process = _start(run, out, options)
                     going[receiver] = number, process
                 arrived: list[Any] = connection.wait(list(going), LOOK_SECONDS)
                 for ready in arrived:
@@ -142,19 +142,19 @@ def _in_processes(
     return [outcomes[number] for number in range(len(runs))]
 
 
-def _start(run: Run, out: Path, how: Mapping[str, Any]) -> tuple[Any, Any]:
+def _start(run: Run, out: Path, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """Where news of a process arrive, and the process."""
     context = get_context("spawn")  # torch's threads do not survive a fork
     receiver, sender = context.Pipe(duplex=False)
     # No daemon, since those may have no processes to read images ahead.
-    process = context.Process(target=_work, args=(sender, run, out, how))
+    process = context.Process(target=_work, args=(sender, run, out, options))
     with _ignore_sigint():
         process.start()
     sender.close()
     return receiver, process
 
 
-def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
+def _work(sender: Any, run: Run, out: Path, options: Mapping[str, Any]) -> None:
     """What a process does: one run."""
     tune_cpu()
     if hasattr(os, "setpgrp"):
@@ -167,7 +167,7 @@ def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
 
     try:
         materials = Materials(out / "cache")
-        tell(attempt(run, materials, out, sparing(tell), **how))
+        tell(attempt(run, materials, out, sparing(tell), **options))
     except KeyboardInterrupt:
         tell(Ended(run, error="It was stopped. Repeat the command to go on with it."))
 

@@ -70,8 +70,8 @@ class Materials:
     def _cached(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._opened:
             self._opened[key] = make()
-        found: T = self._opened[key]
-        return found
+        value: T = self._opened[key]
+        return value
 
     def hashes(self, run: Run) -> dict[str, str | None]:
         """Of what a run is made of, in place of the names that it goes by."""
@@ -109,8 +109,8 @@ class Materials:
     def _model_code(self, run: Run) -> dict[str, str | None]:
         """What a model of one's own does with its weights stands in a file."""
         name = run.model.name or ""
-        found = self._cached(("model code", name), lambda: hash_of_code(name))
-        return {} if found is None else {"model file": found}
+        digest = self._cached(("model code", name), lambda: hash_of_code(name))
+        return {} if digest is None else {"model file": digest}
 
     def classes(self, run: Run) -> int:
         """How many classes the model knows; the data may have fewer."""
@@ -252,10 +252,10 @@ class Materials:
         fisher, cache = self._fisher_loader(run), self._sources(run)
 
         def loaded(path: Path, loader: Any = None, under_drift: Drifted | None = None) -> Source:
-            found = Source.load(path, loader, fisher, drifted=under_drift, cache=cache)
+            source = Source.load(path, loader, fisher, drifted=under_drift, cache=cache)
             if not health:
-                found.tensors = without_health(found.tensors)
-            return found
+                source.tensors = without_health(source.tensors)
+            return source
 
         if file is not None:
             return self._cached(("source", file, id(model), health), lambda: loaded(file))
@@ -297,9 +297,9 @@ class Materials:
             yield
             # Processes that build other parts of it write into the same file.
             with FileLock(path.with_suffix(".lock")):
-                there = stored(path)
-                if not source.tensors.keys() <= there.keys():
-                    source.holding(beside(source, there), None).save(path)
+                on_disk = stored(path)
+                if not source.tensors.keys() <= on_disk.keys():
+                    source.holding(beside(source, on_disk), None).save(path)
 
     def _sources(self, run: Run) -> Path:
         code = _digest((code_hashes(run.methods), self._model_code(run)))
@@ -337,8 +337,8 @@ def _source_batch(run: Run) -> int:
     return run.resolved_stream.batch if "styles" in run.composition.needs else SOURCE_BATCH
 
 
-def _digest(what: object) -> str:
-    return text_hash(repr(what))
+def _digest(content: object) -> str:
+    return text_hash(repr(content))
 
 
 def _source_file(run: Run) -> Path | None:

@@ -31,13 +31,13 @@ def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
     what the stream shows of it, with clean images if there are any."""
     options = {field: value for field, value in vars(data).items() if value is not None}
     name = options.pop("name")
-    some = [each for each in EVERY if each in shown] or CORRUPTIONS
+    needed = [shift for shift in EVERY if shift in shown] or CORRUPTIONS
     try:
-        return open_data(name, corruptions=tuple(dict.fromkeys((*CORRUPTIONS, *some))), **options)
+        return open_data(name, corruptions=tuple(dict.fromkeys((*CORRUPTIONS, *needed))), **options)
     except FileNotFoundError:
         for clean in (True, CLEAN in shown):
             with suppress(FileNotFoundError):
-                return open_data(name, corruptions=some, clean=clean, **options)
+                return open_data(name, corruptions=needed, clean=clean, **options)
         raise
 
 

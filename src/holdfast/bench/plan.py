@@ -156,9 +156,9 @@ class Run(RunOptions):
         """The run's folder, whatever spelling of its method it was made under; else a new one,
         readable and safe on every file system."""
         mark = f"-s{self.seed}-{fingerprint[:10]}"
-        there = sorted(out.glob(f"*{mark}"))
+        existing = sorted(out.glob(f"*{mark}"))
         slug = re.sub(r"[^\w+.=,-]+", "_", self.title).strip("_")[:60]
-        return there[0] if there else out / f"{slug}{mark}"
+        return existing[0] if existing else out / f"{slug}{mark}"
 
 
 def read_domains(text: str) -> list[str]:
@@ -212,11 +212,13 @@ def apart(runs: Sequence[Run]) -> list[str]:
     """What runs are called among each other, seeds aside: the method, and what else they differ
     in."""
     given = [run.flat for run in runs]
-    vary = [flag for flag in OPTIONS if flag != "seed" and len({one[flag] for one in given}) > 1]
+    vary = [
+        flag for flag in OPTIONS if flag != "seed" and len({options[flag] for options in given}) > 1
+    ]
     titles = distinct([(run.title, run.method) for run in runs])
     return [
-        ", ".join([title, *(f"{flag} {one[flag]}" for flag in vary)])
-        for title, one in zip(titles, given, strict=True)
+        ", ".join([title, *(f"{flag} {options[flag]}" for flag in vary)])
+        for title, options in zip(titles, given, strict=True)
     ]
 
 

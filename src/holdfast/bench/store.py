@@ -145,8 +145,8 @@ class RunFolder:
             if int(part.stem.removeprefix("rows-")) >= done:
                 part.unlink()
         self._drop_snapshots(but=snapshot)
-        for rest in self.path.glob(".*.part"):
-            rest.unlink()
+        for unfinished in self.path.glob(".*.part"):
+            unfinished.unlink()
         return done, snapshot if done else None
 
     def _snapshot_batches(self) -> int:

@@ -169,12 +169,12 @@ class _Along:
 
     def _placed(self, table: pl.DataFrame) -> str:
         """Of which domains a point is, what its mean is over, and where lines stand."""
-        there = set(table["domain"])
-        of = "" if {chart_data.SEVERAL, MIXED} & there else " of one domain"
+        names = set(table["domain"])
+        of = "" if {chart_data.SEVERAL, MIXED} & names else " of one domain"
         mean = f", mean over {repeated_over(self.comparison.groups)}"
         if len(self._domains):
-            what = "visit" if self._domains["domain"].str.starts_with("visit ").all() else "domain"
-            return f"{of}{mean}; upright lines stand where a {what} begins"
-        if chart_data.SEVERAL in there:
+            kind = "visit" if self._domains["domain"].str.starts_with("visit ").all() else "domain"
+            return f"{of}{mean}; upright lines stand where a {kind} begins"
+        if chart_data.SEVERAL in names:
             return f"{mean}: domains differ at each point, so no line stands between them"
         return of + mean

@@ -42,7 +42,7 @@ class Number:
         """Run by run where both have the same ones."""
         if self.by_run and self.by_run.keys() == other.by_run.keys():
             return Number.over({run: self.by_run[run] - other.by_run[run] for run in self.by_run})
-        stds = [one.std for one in (self, other) if len(one.by_run) > 1]
+        stds = [number.std for number in (self, other) if len(number.by_run) > 1]
         return Number(self.value - other.value, math.hypot(*stds) if stds else math.nan)
 
     def times(self, scale: float) -> Number:
@@ -92,9 +92,9 @@ class Group:
         settings = self.first.manifest.settings
         return tuple(
             {
-                key: one.value
-                for key, one in settings.get(name, {}).items()
-                if one.origin == "written"
+                key: setting.value
+                for key, setting in settings.get(name, {}).items()
+                if setting.origin == "written"
             }
             for name in self.names
         )

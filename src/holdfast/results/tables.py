@@ -193,20 +193,24 @@ def metrics_table(groups: Sequence[Group], *, brief: bool = False) -> Table:
     means = [Metric(*mean, digits=2, spread=True) for mean in means_of(groups).items()]
     shown = [
         *(means if brief else ()),
-        *(one for one in METRICS if (one.brief or not brief) and _is_worth_it(groups, one)),
+        *(
+            metric
+            for metric in METRICS
+            if (metric.brief or not brief) and _is_worth_it(groups, metric)
+        ),
     ]
     runs = Column("runs", repeats) if " " in repeats else Column(repeats)
     collapse = Column("collapse", "the first batch at which predictions fell into a few classes")
     return Table(
         f"Metrics of each method, {means_over(groups)}",
         "method",
-        (runs, *(one.column for one in shown), collapse),
+        (runs, *(metric.column for metric in shown), collapse),
         tuple(
             Row(
                 group.label,
                 (
                     Cell(str(len(group.runs))),
-                    *(cell(group, one) for one in shown),
+                    *(cell(group, metric) for metric in shown),
                     Cell(_collapse(group)),
                 ),
                 group.label,
@@ -322,8 +326,8 @@ def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None])
     words = [*axes[1:], *(["this lr is"] if best else [])]
     rows = []
     for place, group in groups.items():
-        which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
-        texts = [*place[1:], *([", ".join(which)] if best else []), str(len(group.runs))]
+        marks = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
+        texts = [*place[1:], *([", ".join(marks)] if best else []), str(len(group.runs))]
         cells = (*map(Cell, texts), *(cell(group, metric) for metric in metrics))
         rows.append(Row(group.label, cells, badges=idle_badge(group)))
     columns = (

@@ -48,9 +48,9 @@ class Tally:
         # entropy. As in torchmetrics, exactly 1 is a bin of its own, after the others.
         self._binned: dict[int, Values] = {bins: np.zeros((4, bins + 1)) for bins in EDGES}
 
-    def add(self, seen: Seen, which: Any = slice(None)) -> None:
-        labels, predicted = seen.labels[which], seen.predicted[which]
-        confidence, entropy = seen.confidence[which], seen.entropy[which]
+    def add(self, seen: Seen, chosen: Any = slice(None)) -> None:
+        labels, predicted = seen.labels[chosen], seen.predicted[chosen]
+        confidence, entropy = seen.confidence[chosen], seen.entropy[chosen]
         scored = labels >= 0
         self.labels += np.bincount(labels[scored], minlength=len(self.labels))
         self.predicted += np.bincount(predicted[predicted >= 0], minlength=len(self.predicted))
@@ -58,8 +58,8 @@ class Tally:
         values = (None, scored & (labels == predicted), confidence, entropy)
         for bins, binned in self._binned.items():
             at = np.searchsorted(EDGES[bins], confidence, side="right") - 1
-            for sums, each in zip(binned, values, strict=True):
-                sums += np.bincount(at, each, bins + 1)
+            for sums, weights in zip(binned, values, strict=True):
+                sums += np.bincount(at, weights, bins + 1)
 
     def __iadd__(self, other: Tally) -> Tally:
         self.labels += other.labels
