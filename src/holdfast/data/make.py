@@ -112,10 +112,12 @@ def _write_about(out: Path, clean: Images, layout: Layout, recipe: Recipe) -> No
             old = {}
         changed = [name for name, value in about.items() if old.get(name) != value]
         if changed:
-            what = "; ".join(f"{name} {old.get(name)!r}, now {about[name]!r}" for name in changed)
+            differences = "; ".join(
+                f"{name} {old.get(name)!r}, now {about[name]!r}" for name in changed
+            )
             raise ValueError(
-                f"{out} was begun with other settings: {what}. Repeat those, or choose another "
-                "folder."
+                f"{out} was begun with other settings: {differences}. Repeat those, or choose "
+                "another folder."
             )
         return
     if out.is_dir() and any(out.iterdir()):
