@@ -104,8 +104,8 @@ class Adapter(NotExportable):
     def prototypes(self) -> Tensor | None:
         """A copy of the class prototypes that a term makes of the stream (debias: P^t), if any."""
         with self._lock:
-            found = (term.class_prototypes for term in self._slots.terms)
-            return next((known.clone() for known in found if known is not None), None)
+            prototypes = (term.class_prototypes for term in self._slots.terms)
+            return next((known.clone() for known in prototypes if known is not None), None)
 
     # Predicting and adapting.
 
@@ -321,9 +321,9 @@ class Adapter(NotExportable):
         }
         with self._lock:
             tensors = self._state.saved(images=images)
-            kept = self._state.extra_state()
-            if not images and kept:  # a file of a state without images is the same either way
-                header["left_out"] = sorted({name.partition("/")[0] for name in kept})
+            extra = self._state.extra_state()
+            if not images and extra:  # a file of a state without images is the same either way
+                header["left_out"] = sorted({name.partition("/")[0] for name in extra})
             if self.source is not None and self._slots.task.taken:
                 wanted = tuple(self._slots.task.taken)
                 taken = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}

@@ -24,8 +24,8 @@ def import_code(where: str) -> ModuleType:
     try:
         return importlib.import_module(where) if file is None else _run_file(file.resolve())
     except (Exception, SystemExit) as error:  # a script may end the process where it is imported
-        said = f"{type(error).__name__}: {error}".rstrip(": ").rstrip(".")
-        raise ValueError(f"Cannot import {where}: {said}{_line(error, file)}.") from error
+        message = f"{type(error).__name__}: {error}".rstrip(": ").rstrip(".")
+        raise ValueError(f"Cannot import {where}: {message}{_line(error, file)}.") from error
 
 
 def is_file(module: str) -> bool:

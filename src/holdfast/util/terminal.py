@@ -46,9 +46,9 @@ def columns(*headings: str, rows: Iterable[Iterable[str]] = ()) -> Table:
 def facts(named: Mapping[str, str]) -> Table:
     """A grid of names and what they stand for; what is empty is left out."""
     table = columns()
-    for name, what in named.items():
-        if what:
-            table.add_row(Text(name, style="bold"), Text(what))
+    for name, meaning in named.items():
+        if meaning:
+            table.add_row(Text(name, style="bold"), Text(meaning))
     return table
 
 
