@@ -292,8 +292,8 @@ class Materials:
         with FileLock(path.with_suffix(f".{for_what}.lock")):
             source = self.source(run)
             assert source is not None  # something is to be known
-            others = beside(source, stored(path))
-            source.tensors |= others if known[1] else without_health(others)
+            made = beside(source, stored(path))
+            source.tensors |= made if known[1] else without_health(made)
             yield
             # Processes that build other parts of it write into the same file.
             with FileLock(path.with_suffix(".lock")):

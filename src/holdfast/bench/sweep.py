@@ -80,7 +80,7 @@ def expand(given: Mapping[str, Any]) -> list[Point]:
     rates, methods = axes.pop("lr", [False]), axes.pop("method", [])
     settings = {key: _read_setting(key, grid[key], methods) for key in grid if "." in key}
     swept = [key for key, values in axes.items() if len(values) > 1 and key != "seed"]
-    titles = dict(zip(methods, distinct([(brief(one), one) for one in methods]), strict=True))
+    titles = dict(zip(methods, distinct([(brief(text), text) for text in methods]), strict=True))
     points: dict[str, Point] = {}
     for method, *values in product(methods, *axes.values()):
         chosen = dict(zip(axes, values, strict=True))

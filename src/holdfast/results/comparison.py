@@ -172,13 +172,13 @@ def _titles(made: Sequence[Comparison]) -> list[str]:
 
     known = [facts(comparison) for comparison in made]
     names = ["data", "stream"]
-    for name in dict.fromkeys(name for known_facts in known for name in known_facts):
-        texts = [", ".join(each[key] for key in names if key in each) for each in known]
+    for name in dict.fromkeys(name for about in known for name in about):
+        texts = [", ".join(about[key] for key in names if key in about) for about in known]
         if len(set(texts)) == len(texts):
             break
-        if name not in names and len({each.get(name) for each in known}) > 1:
+        if name not in names and len({about.get(name) for about in known}) > 1:
             names.append(name)
-    return [", ".join(each[key] for key in names if key in each) for each in known]
+    return [", ".join(about[key] for key in names if key in about) for about in known]
 
 
 def short_data(data: str) -> str:

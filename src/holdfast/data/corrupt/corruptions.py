@@ -121,5 +121,5 @@ def _places(indices: Tensor | Sequence[int] | None, count: int) -> list[int]:
             f"indices have to be {count} whole numbers, one for each image, not "
             f"{numbers.dtype} of shape {tuple(numbers.shape)}."
         )
-    places: list[int] = numbers.tolist()
-    return places
+    values: list[int] = numbers.tolist()
+    return values

@@ -29,7 +29,7 @@ class Remote:
     name: str
     md5: str
     size: int
-    """In bytes; roughly, where no exact figure is published."""
+    """In bytes; roughly, where no exact size is published."""
     addresses: tuple[str, ...]
     makes: tuple[str, ...]
     """Files or folders that are there, below the root, once it is unpacked."""
