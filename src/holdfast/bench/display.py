@@ -41,7 +41,7 @@ NARROW = 8
 
 
 def announce(lines: Iterable[str]) -> None:
-    """Where progress is told too, so that results can go into a file by themselves."""
+    """To stderr, where progress goes too, so that stdout holds results only."""
     for line in lines:
         print(line, file=sys.stderr, flush=True)
 
@@ -138,7 +138,7 @@ class Display(ABC):
 
     @abstractmethod
     def update(self, number: int, before: Progress | None, news: Progress | Ended) -> Iterator[str]:
-        """Take in what is new of a run, after what was told of it before; and say it in lines."""
+        """Take in news of a run, and yield the lines that tell it; `before` is the news before."""
 
 
 class Board(Display):

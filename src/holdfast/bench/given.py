@@ -66,7 +66,7 @@ class GivenOptions:
 
 
 def _usual(name: str) -> bool | None:
-    """What a flag that says yes or no is where nobody gave it; None: the option is none."""
+    """The default of a yes-or-no flag; None: the option is not one."""
     default = OPTIONS[name].default if name in OPTIONS else False
     return default if isinstance(default, bool) else None
 

@@ -30,7 +30,8 @@ LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
 Metrics: TypeAlias = dict[str, int | float | None]
 """By name, as `Recorder.summary` has them; None: not defined."""
 
-# More classes than anyone has would take all memory; and no stream is as long as the second.
+# Limits on what a file may claim: more classes would take all memory, and no stream is as long as
+# the second.
 Classes: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 

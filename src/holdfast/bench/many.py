@@ -26,7 +26,7 @@ from holdfast.bench.store import RunFolder
 from holdfast.util.cpu import tune_cpu
 from holdfast.util.progress import stoppable
 
-# What a user, the data or the machine may cause; of anything else, its kind is told as well.
+# Errors that a user, the data or the machine may cause. Of any other, the message names the type.
 FAILURES = (ValueError, OSError, RuntimeError)
 
 # Seconds between two pieces of news of a run, and between two looks at whether to stop.
@@ -43,7 +43,7 @@ class Ended:
     error: str | None = None
 
 
-# Hears of a run, by its number in the list.
+# Is told news of a run, by the run's number in the list.
 Tell = Callable[[int, Progress | Ended], None]
 
 
@@ -58,8 +58,7 @@ def perform_all(
     tell: Tell = ignore,
     materials: Materials | None = None,
 ) -> list[Ended]:
-    """Do the runs, `jobs` at a time. Where they go on one by one, `materials` that are open already
-    are not opened again."""
+    """Do the runs, `jobs` at a time. Those that go one by one use `materials`, if given."""
     options = {"resume": resume, "again": again, "every": every}
     if jobs > 1 and len(runs) > 1:
         return _in_processes(runs, out, options, jobs, tell)
@@ -85,7 +84,7 @@ def attempt(
 
 
 def sparing(tell: Callable[[Progress], None]) -> Callable[[Progress], None]:
-    """Tells of the first batch and the last one, and between them not too often."""
+    """Passes on the first batch and the last one, and of those between one every now and then."""
     last_told = -math.inf
 
     def pass_on(progress: Progress) -> None:
@@ -130,7 +129,7 @@ def _in_processes(
                             continue  # it was stopped, and has not failed
                     tell(number, news)
                 if stop.asked and jobs:
-                    jobs = 0  # no more of them; and each is asked once
+                    jobs = 0  # start no more runs, and ask each only once
                     for _, process in going.values():
                         process.terminate()
         finally:
@@ -143,10 +142,10 @@ def _in_processes(
 
 
 def _start(run: Run, out: Path, options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Where news of a process arrive, and the process."""
+    """Start a process for a run: the end of a pipe at which its news arrives, and the process."""
     context = get_context("spawn")  # torch's threads do not survive a fork
     receiver, sender = context.Pipe(duplex=False)
-    # No daemon, since those may have no processes to read images ahead.
+    # Not a daemon: daemons may not start processes that read images ahead.
     process = context.Process(target=_work, args=(sender, run, out, options))
     with _ignore_sigint():
         process.start()
@@ -173,7 +172,7 @@ def _work(sender: Any, run: Run, out: Path, options: Mapping[str, Any]) -> None:
 
 
 def _follow_parent() -> None:
-    """Without the parent nobody waits for the run: it stops as if asked to."""
+    """Stop the run, as if asked to, once the parent is gone and nobody waits for it."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -32,7 +32,7 @@ PATIENCE = 60.0
 # On a busy machine, it gives up on parts of its own after 15 seconds (ray-project/ray#65983).
 STARTS = 2
 
-# Nothing is told of its use, and it is silent on what it does not do to a GPU.
+# No usage statistics are sent, and no warning about GPUs is printed.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 # A cluster of this machine alone; only short messages go through its store.

@@ -42,7 +42,7 @@ def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
 
 
 def check_size(data: DataSet, size: int | None) -> None:
-    """Images that lie in no folder have the size that they have."""
+    """Only images in folders are resized: for others, another size is an error."""
     *_, height, width = data.domains[-1].dataset.image(0).shape
     if size not in (None, height):
         raise ValueError(

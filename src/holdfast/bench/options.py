@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # nothing     no number: where files lie, how fast they are read
 Decides = Literal["images", "method", "rounding", "repetition", "nothing"]
 
-# What else in a fingerprint tells it: the stream or the method with all settings resolved, or the
-# hash of the model.
+# Where a fingerprint holds it in another form: as a part of the stream or the method with all
+# settings resolved, or in the hash of the model.
 ToldBy = Literal["stream", "method", "model"]
 
 SEVERITY = 5
@@ -305,7 +305,7 @@ OPTIONS = _options(RunOptions)
 
 
 def kind_of(hint: Any) -> Any:
-    """What a value is where there is one: words to choose from, or a type."""
+    """The type of a value that is not None, or the words to choose from."""
     if get_origin(hint) is Literal:
         return hint
     return next(kind for kind in get_args(hint) or (hint,) if kind is not NoneType)

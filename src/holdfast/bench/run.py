@@ -60,7 +60,7 @@ class Progress:
 
 
 def ignore(*news: object) -> None:
-    """Hear, and do nothing."""
+    """Ignore all news."""
 
 
 def perform(
@@ -197,7 +197,7 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
 def show(
     adapter: Adapter, batch: Batch, peak: Callable[[], float], geometry: Geometry | None = None
 ) -> Seen:
-    """Show the adapter a batch's images, and nothing else of it; what is recorded of that."""
+    """Show the adapter a batch's images and nothing else of it; what is recorded."""
     features = None if geometry is None else adapter.features(batch.images)
     start = time.perf_counter()
     # A method that is busy may not learn from what it missed, yet has to answer.
@@ -246,7 +246,7 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         elif STATUS.exists():
-            # What earlier work left behind is none of what comes next.
+            # Free what earlier work left behind, so that it does not count.
             gc.collect()
             with suppress(OSError, AttributeError):  # a C library other than glibc has none
                 ctypes.CDLL(None).malloc_trim(0)

@@ -102,7 +102,7 @@ class RunFolder:
                 path.unlink()
 
     def replace(self, other: RunFolder) -> None:
-        """Stand in its place, with its tags; a kill in between leaves both on disk."""
+        """Take the place of `other`, with its tags; a kill in between leaves both on disk."""
         self.tag(other.manifest.tags)
         old = other.path.with_name(f".{other.path.name}.old")
         shutil.rmtree(old, ignore_errors=True)

@@ -154,13 +154,13 @@ def _read_setting(key: str, given: Any, methods: Sequence[str]) -> list[Value | 
 
 
 def _value(setting: Setting, given: Any) -> Value | None:
-    """As a file has it, or as a text."""
+    """A value that is given as TOML has it, or as text."""
     return setting.read(given, quoted=False) if isinstance(given, str) else setting.check(given)
 
 
 def _as_texts(given: Any) -> Any:
-    """Numbers for channels as a run takes them: [0.5, 0.4, 0.3] is one text, and no list of three;
-    a list of such lists is one of texts."""
+    """Numbers by channel as a run takes them: [0.5, 0.4, 0.3] is one text, not three values; a list
+    of such lists is a list of texts."""
     if isinstance(given, list) and any(isinstance(item, list | str) for item in given):
         return [_as_texts(item) for item in given]
     return given if isinstance(given, str) else ",".join(map(str, _many(given)))

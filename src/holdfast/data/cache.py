@@ -115,7 +115,7 @@ def fingerprint(data: DataSet | Made | Mapping[str, Pool] | Pool) -> str:
 
 
 def _evenly(count: int) -> Indices:
-    """Places from the first to the last."""
+    """Indices from the first to the last, evenly spaced."""
     sample = min(count, SAMPLE)
     return np.arange(sample) * (count - 1) // max(sample - 1, 1)
 

@@ -130,7 +130,7 @@ def as_bytes(images: Tensor) -> Tensor:
 
 
 def check_range(images: Tensor, name: str | Path) -> None:
-    """In [0, 1] but for rounding: what lies outside would be cut off, and nobody would know."""
+    """An error unless images are in [0, 1] but for rounding: the rest would be clipped silently."""
     if images.numel():
         low, high = (float(value) for value in images.aminmax())
         if not (low >= -ROUNDING and high <= 1 + ROUNDING):

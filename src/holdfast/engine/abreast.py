@@ -207,7 +207,7 @@ class Abreast(Turns):
         return member
 
     def _finish(self, member: Member, apart: NormsApart, index: int) -> Served | Exception:
-        """Have a stream learn from what it found; an error is its own."""
+        """Let a stream learn from its part; its error is given back, since others go on."""
         stream, state = member.stream, self._state
 
         def undo() -> None:

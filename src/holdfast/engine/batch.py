@@ -219,7 +219,7 @@ def _commit(answer: list[Predicted]) -> None:
 
 
 def _together(proposals: list[Proposal]) -> Proposal:
-    """Those of a batch's episodes as one: mean losses, the largest gradient norm."""
+    """The proposals of a batch's episodes as one: mean losses, the largest gradient norm."""
     together = Proposal(backwards=sum(proposal.backwards for proposal in proposals))
     labels = dict.fromkeys(label for proposal in proposals for label in proposal.losses)
     for label in labels:

@@ -134,7 +134,7 @@ class Network:
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
-        """Inside, it runs uncompiled: for a look with hooks, of which graphs know nothing."""
+        """Inside, it runs uncompiled: compiled graphs ignore hooks."""
         run, self._run = self._run, self._forward
         try:
             yield

@@ -139,7 +139,7 @@ def _tell_apart(
             "normalised outside the model.",
         )
     own = _labels(network, images)
-    # Of fewer images, one is more than may differ.
+    # With so few images, a single one is a larger share than SAME.
     few = len(images) * SAME < 1
     rivals = []
     for candidate in others:

@@ -24,7 +24,7 @@ else:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a figure was measured on."""
+    """What a number was measured on."""
 
     data: str
     preset: str

@@ -13,16 +13,16 @@ from holdfast.engine.step import Step
 from holdfast.parts.descent import Descent
 from holdfast.parts.terms import Term, TermResult, Weigher
 
-# Of the length of all that trains, how much a step of the terms may move it; and of the width of a
-# class, how much it may move features.
+# How far a step of the terms may move what trains, as a share of its length; and features, as a
+# share of the width of a class.
 KAPPA = 0.006
 WIDTH = 0.06
-# Of the way back to the source's weights, the share that is gone before a step of full pace.
+# The share of the way back to the source's weights that is taken before a step of full pace.
 BACK = 0.03
-# The share of the average so far in the next one; of a batch in the frequencies of classes.
+# Weight of the average so far in the next one; weight of a batch in the frequencies of classes.
 OLD = 0.9
 NEW_FREQUENCY = 0.05
-# As rare as this share of an even frequency a class may count; a rarer one counts no more.
+# A class that is rarer than this share of an even frequency counts as if it were that rare.
 RAREST = 0.1
 
 

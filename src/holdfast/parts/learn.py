@@ -150,13 +150,13 @@ class PlainStep(Learn):
         return proposal
 
     def _pull(self, step: Step, pulls: list[Pull], holding: list[Term], proposal: Proposal) -> None:
-        """Tell pulls the gradient, without a step that of what holds; and add their own, which
-        takes no pass through the network."""
+        """Tell pulls the gradient, which without a step is that of the terms that hold; and add
+        their own, which takes no pass through the network."""
         if proposal.stepped:
             by_name = {name: parameter.grad for name, parameter in self.parameters.items()}
         else:
             by_name = self._gradient_of(_ask(step, holding, Proposal()))
-        if step.before is None:  # of a second look nothing is taken in
+        if step.before is None:  # nothing is committed of a second look
             proposal.commits += [pull.told(by_name) for pull in pulls]
         loss = _ask(step, pulls, proposal) if proposal.stepped else None
         if loss is None:

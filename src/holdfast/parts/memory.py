@@ -39,7 +39,7 @@ class Memory(ABC):
 
     @abstractmethod
     def add(self, images: Tensor, logits: Tensor) -> None:
-        """One after the other, take images in for which there is a place; logits label them."""
+        """Take in images one by one, where there is a place for them; logits label them."""
 
     @property
     def images(self) -> Tensor:
@@ -49,7 +49,7 @@ class Memory(ABC):
         return Counter(item.label for item in self.items)
 
     def _of(self, label: int) -> list[int]:
-        """Where the items of a class are, the oldest first."""
+        """Indices of the items of a class, the oldest first."""
         return [index for index, item in enumerate(self.items) if item.label == label]
 
     def state(self) -> dict[str, Tensor]:
@@ -123,7 +123,7 @@ class TimelyMemory(Memory):
         self.items.append(new)
 
     def _rivals(self, label: int) -> list[int] | None:
-        """Where the items are one of which would have to go; None: there is room."""
+        """Indices of the items of which one would have to go; None: there is room."""
         counts = self._counts()
         if counts[label] < self.capacity / self.classes:
             if len(self.items) < self.capacity:

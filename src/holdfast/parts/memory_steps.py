@@ -80,7 +80,7 @@ class MemoryStep(Learn):
                 )
 
     def labelling_logits(self, step: Step, start: int, end: int) -> Tensor:
-        """The logits by which these of the batch's new images are labelled."""
+        """The logits that label these of the batch's new images."""
         return step.cached(self.prediction.forward).logits[-step.newest :][start:end]
 
     def view(self, network: Network) -> Step:

@@ -58,9 +58,9 @@ class Pull(Term):
 
     @abstractmethod
     def told(self, gradient: Mapping[str, Tensor | None]) -> Callable[[], None]:
-        """Told the gradient of the others for all that trains, by name, None where there is none;
-        without a step, that of the terms that hold. Gives what is to change once the batch has
-        proved good."""
+        """Is given the gradient of the other terms for all that trains, by name, None where there
+        is none; without a step, that of the terms that hold. Returns what is to change once the
+        batch has proved good."""
 
 
 class Weigher(Pull):

@@ -29,7 +29,7 @@ def parse(spec: str, find: Find = find) -> tuple[Method, ...]:
 
 
 def brief(spec: str) -> str:
-    """As it is written, but for spaces; and methods by their names, whose places are long."""
+    """As it is written, without spaces; a user's own methods by name: their places are long."""
     return "+".join(re.sub(r"\s", "", text) for _, _, text in _read(spec, find))
 
 

@@ -121,7 +121,7 @@ def _from_packages() -> Iterator[tuple[str, type[Method]]]:
 
 
 def written_place(method: type[Method]) -> str:
-    """Where its class stands, in short: the module of a file is of a name that nobody wrote."""
+    """Where its class stands, in short: modules that were made of files have generated names."""
     module = method.__module__
     if is_file(module):
         module = Path(str(sys.modules[module].__file__)).name
@@ -129,8 +129,8 @@ def written_place(method: type[Method]) -> str:
 
 
 def code_hash(method: type[Method]) -> str | None:
-    """SHA-256 of the file that holds the method; of several, where it is built on other own ones.
-    None: it stands in no file."""
+    """SHA-256 of the file that defines the method; of several files, where it is built on a user's
+    other methods. None: it stands in no file."""
     own = [kind for kind in method.__mro__ if issubclass(kind, Method) and is_own(kind)]
     digests = list(dict.fromkeys(file_hash(kind.__module__) for kind in own))
     return digests[0] if len(digests) == 1 else text_hash(repr(digests))
@@ -183,8 +183,8 @@ def _find_at(place: str, known: Mapping[str, type[Method]]) -> type[Method]:
 
 
 def find_loaded(name: str, hashes: Mapping[str, str | None] | None = None) -> type[Method]:
-    """As `find`, for what stands in a stored file: that may not have code imported by itself, so
-    that one's own has to be loaded before, in this process; its file may have moved.
+    """As `find`, for a name in a stored file. Reading a file may not import code, so a user's own
+    method has to be loaded before, in this process; its own file may have moved.
 
     hashes: those that the file has of methods of one's own, as in a manifest. The class of a file
     of the same text will do, whatever its name.

@@ -16,9 +16,9 @@ from holdfast.engine.checks import check_images
 from holdfast.source.loaders import check_labels, images_and_labels, in_its_own_order
 from holdfast.util.files import tensor_hash
 
-# By default so many images are read, and more where classes are many.
+# How many images are read by default; more where there are many classes.
 IMAGES = 4000
-# So many images of a class are enough; and with fewer, not every class has one on both sides.
+# How many images of a class are enough; and how many it takes for a class to be in both parts.
 PER_CLASS = 4
 LEAST_PER_CLASS = 2
 # In each part: a stream of one batch says nothing of what adapting does.

@@ -17,7 +17,7 @@ from holdfast.util.words import enumerated
 
 # Standard errors of a 95 % interval: what lies within is noise.
 SURE = 1.96
-# As few from the best: what is cheaper is taken in its place.
+# Standard errors from the best within which a cheaper method is taken instead.
 NEAR = 1.0
 
 
@@ -62,14 +62,14 @@ class Difference:
 
 
 def compare(first: Showing, second: Showing, streams: Sequence[str] | None = None) -> Difference:
-    """Mean over streams of how much better the one is, with its error."""
+    """By how much the first is better, the mean over streams, with its error."""
     differences = [_compare_on(first[name], second[name]) for name in streams or first]
     error = math.sqrt(sum(difference.error**2 for difference in differences)) / len(differences)
     return Difference(fmean(difference.mean for difference in differences), error)
 
 
 def _compare_on(first: Evaluation, second: Evaluation) -> Difference:
-    """By the ratio of sums over batches, which may differ in size."""
+    """The ratio of sums over batches, which may differ in size."""
     total, batches = sum(first.images), len(first.images)
     if batches < 2:
         return Difference(first.accuracy - second.accuracy, math.inf)

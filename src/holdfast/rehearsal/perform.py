@@ -16,7 +16,7 @@ from holdfast.rehearsal.judge import Evaluation
 from holdfast.source.source import Source
 from holdfast.util.words import first_line
 
-# By the clock are so many batches, after a first that warms up.
+# How many batches are timed, after a first one that warms up.
 TIMED = 2
 
 

@@ -25,12 +25,12 @@ DEFAULT = (
 # The preset whose optimiser and rate are another thing to try.
 SMALL_IMAGES = "cifar100-c"
 DESCENT = ("optimizer", "lr", "nesterov", "momentum")
-# So many come to the last rung, beside those that always come.
+# How many methods come to the last rung, beside those that always come.
 FINALISTS = 4
-# What a first timing foretells is not quite what comes: so much of the time is planned for.
+# The share of the time that is planned for, since a first timing is not exact.
 PLANNED = 0.9
 
-# Seconds that a level of streams takes of these methods.
+# Seconds that the streams of a level take with these methods.
 Cost = Callable[[int, Sequence[str]], float]
 
 

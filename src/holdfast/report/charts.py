@@ -41,7 +41,8 @@ class Style:
 
 
 def style(index: int) -> Style:
-    """Of the method at that place; after seven, dashes tell those of one colour apart."""
+    """The style of the method with this index; after seven, dashes tell methods of one colour
+    apart."""
     turn, colour = divmod(index, len(COLOURS))
     shape = list(SHAPES)[(colour + turn) % len(SHAPES)]
     return Style(COLOURS[colour], DASHES[turn % len(DASHES)], shape)

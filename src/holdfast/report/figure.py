@@ -72,7 +72,7 @@ class Section:
 
 
 def _coinciding(table: pl.DataFrame) -> list[list[str]]:
-    """Names of lines that lie on each other, two or more each; columns: name, place and height."""
+    """Names of lines that lie on each other, two or more each; columns: name, x and y."""
     lines: dict[str, dict[object, float | None]] = {}
     for name, at, height in table.iter_rows():
         lines.setdefault(name, {})[at] = height

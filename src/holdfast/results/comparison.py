@@ -113,7 +113,7 @@ def _one_a_seed(runs: Iterable[StoredRun]) -> tuple[StoredRun, ...]:
 def _same(
     facts: Callable[[StoredRun], Mapping[str, Any]], runs: Iterable[StoredRun]
 ) -> Iterable[list[StoredRun]]:
-    """Those that are the same in something."""
+    """Runs grouped by these facts."""
     same: dict[str, list[StoredRun]] = {}
     for run in runs:
         same.setdefault(json.dumps(facts(run), sort_keys=True, default=str), []).append(run)
@@ -137,7 +137,7 @@ def _alike(host: Group, group: Group) -> bool:
 
 
 def _labelled(groups: Sequence[Group]) -> list[Group]:
-    """Each with its title, and where that is not its own with what sets it apart."""
+    """Groups with labels of their own: the title, and where two share it what sets them apart."""
     labels = []
     for group in groups:
         rivals = [rival for rival in groups if rival.label == group.label]

@@ -81,7 +81,7 @@ def gather(*paths: str | Path, known: Known | None = None) -> Gathered:
 
 
 def _signature(folder: Path) -> list[tuple[str, int, int]]:
-    """Changes when a run gets on."""
+    """Changes when a run makes progress."""
     files = []
     for path in (*sorted(folder.glob("*.parquet")), folder / "manifest.json"):
         with suppress(OSError):
@@ -166,7 +166,7 @@ def _once(runs: list[StoredRun]) -> tuple[list[StoredRun], list[Note]]:
 
 
 def of_other_code(runs: Iterable[Run], out: Path) -> list[RunFolder]:
-    """Where some of these runs are as other code made them, and not as this one does."""
+    """Folders of these runs that other code made, where none was made by this code."""
     stored: list[tuple[RunFolder, Manifest]] = []
     for path in sorted(out.glob("*/manifest.json")):
         folder = RunFolder(path.parent)

@@ -18,7 +18,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Number:
-    """A mean over runs, and its standard deviation as of a sample; NaN where there is none."""
+    """A mean over runs, and its sample standard deviation; NaN where there is none."""
 
     value: float = math.nan
     std: float = math.nan
@@ -247,7 +247,7 @@ class Pair:
         steady = self.timed and self.group.steady and self.other.steady
         if not steady or _machine(self.group) != _machine(self.other):
             return Difference(Number())
-        # Runs come one after the other, so that the machine's moods differ between them.
+        # Runs go one after the other, and the machine's speed may change between them.
         least = 100 * max(CLOCK, self.group.unevenness, self.other.unevenness)
         one_percent = self.other.mean("time_median") / 100
         return self._difference(lambda run: run.metric("time_median") / one_percent, least)

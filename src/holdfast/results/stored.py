@@ -294,7 +294,7 @@ def _agree(first: Metrics, second: Metrics) -> bool:
 
 
 def printable(text: str) -> str:
-    """Half a character, as names of files may hold, cannot be written: U+FFFD can."""
+    """With U+FFFD for half characters, which names of files may hold and nothing can write."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 

@@ -308,8 +308,8 @@ Place: TypeAlias = tuple[str, ...]
 
 
 def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None]) -> list[Block]:
-    """A line for each place of the sweep: means over its seeds ± standard deviation. Of learning
-    rates, which is the method's own and which the best."""
+    """A line for each point of the sweep: means over its seeds ± standard deviation. Of learning
+    rates, it says which is the method's own and which the best."""
     axes = list(dict.fromkeys(name for point in points for name in point.at))
     runs: dict[Place, list[StoredRun]] = {}
     chosen = {}

@@ -17,7 +17,7 @@ BY_CLASS = (
     "gaussians/diagonal/mean",
     "gaussians/full/mean",
 )
-# What is made in one pass is there as one.
+# Tensors that are made in one pass: all of them are there, or none.
 _ALL = ("gaussians/all/mean", "gaussians/all/covariance")
 TOGETHER = (
     ("prototypes/batch", "counts/batch"),
@@ -53,7 +53,7 @@ def check_contents(tensors: Mapping[str, Tensor], *, whole: bool = True) -> None
 
 
 def _fits(name: str, tensor: Tensor, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> bool:
-    """Whether a tensor of this name may look so; of other names nothing is known."""
+    """Whether a tensor of this name may have this type and shape; other names are not known."""
     if name.startswith("predicted/"):
         (classes,) = shapes["counts/source"][1]
         pairs = tensor.ndim == 2 and len(tensor) == 2 and tensor.dtype in WHOLE

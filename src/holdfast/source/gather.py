@@ -33,7 +33,7 @@ def gather_prototypes(network: Network, batches: Batches, statistics: str) -> di
         first = first or len(images)
         lone = len(images) == 1 and network.by_batch  # one image has no batch statistics
         step = Step(network, images)
-        # A head that is none is told first, since it has other classes than the labels.
+        # Features first: that a layer is not the head is said before what is wrong with labels.
         features = sums.new_zeros(0) if lone else step.features.to(sums)
         labels = check_labels(labels, len(images), classes)
         order.update(images, labels)

@@ -130,7 +130,7 @@ class Source(Known, Passes):
         self.prototypes_by(network, statistics, fresh)
         name = f"spread/{statistics}"
         if name not in self.tensors:
-            # A file of before it was kept: only this is made again, so that all else stays.
+            # An older file lacks it: only this is made, so that all else stays.
             made = "width of classes (σ², which balance=auto goes by)"
             self.tensors[name] = self._gather(fresh, statistics, made)[name]
         return self.width_of_classes(statistics)
@@ -211,7 +211,7 @@ class Source(Known, Passes):
         return Calibration.of(files.under(key, self.tensors))
 
     def work(self, text: str, network: Network, images: int) -> Work:
-        """Work that a text names, on this model and the loader's first images: so many."""
+        """Work under a name, on this model and so many of the loader's first images."""
         beyond = self.limit is not None and images > self.limit
         order = f"loader/order/{images}" if beyond else "loader/order"
         if order not in self.tensors:

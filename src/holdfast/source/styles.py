@@ -77,7 +77,7 @@ def make_styles(
     layers: int,
     quantile: float,
 ) -> dict[str, Tensor]:
-    """From as many batches as it takes passes over the source for, each by its number. Batches
+    """From as many batches as it takes, in passes over the source that are numbered. Batches
     smaller than the first are left out: their styles scatter more."""
     rows = _gather(network, passes, layers)
     apart = torch.pdist(rows)

@@ -1,4 +1,4 @@
-"""What is known of some images, and of their time, in memory that does not grow with them."""
+"""Counts over images and times of batches, in memory that does not grow with them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ EDGES = {bins: torch.linspace(0, 1, bins + 1, dtype=torch.float32).numpy() for b
 
 
 class Tally:
-    """What is known of some images: of a domain, of a run, or of images that belong to no class,
-    for which a metric that needs labels is NaN."""
+    """Counts over some images: of a domain, of a run, or of images that belong to no class, for
+    which a metric that needs labels is NaN."""
 
     def __init__(self, classes: int):
         self.labels: Counts = np.zeros(classes, np.int64)
@@ -161,7 +161,7 @@ class Durations:
         self._longest = max(self._longest, seconds)
 
     def quantile(self, percent: int) -> float:
-        """The shortest time than which so many % of the batches took no longer."""
+        """The shortest time that so many % of the batches did not exceed."""
         total = np.cumsum(self._count)
         if total[-1] == 0:
             return math.nan

@@ -96,7 +96,7 @@ def fetch(name: str, remote: Remote, root: Path, mirrors: Sequence[str] = ()) ->
 
 
 def unpack(remote: Remote, path: Path, root: Path) -> None:
-    """Into a folder aside first: what is in its place is whole."""
+    """Into another folder first, so that what is in place is always whole."""
     aside = root / f".{remote.name}.unpacking"
     shutil.rmtree(aside, ignore_errors=True)
     check_room(root, path.stat().st_size)

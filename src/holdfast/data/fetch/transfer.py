@@ -60,7 +60,7 @@ class Transfer:
         self._hand_over(Path(output_file))
 
     def _hand_over(self, target: Path) -> None:
-        """As a second name: the part stays until pooch has found its sum right."""
+        """As a second name of the part, which stays until pooch has checked its sum."""
         for leftover in target.parent.glob("tmp*"):  # from processes that were killed meanwhile
             if leftover.is_file() and leftover.samefile(self.part):
                 leftover.unlink()
