@@ -127,7 +127,7 @@ def _compare(network: Network, layer: _BatchNorm, images: Tensor) -> Finding:
 
 
 def _tell_apart(
-    network: Network, layer: _BatchNorm, name: str, images: Tensor, others: Sequence[Candidate]
+    network: Network, layer: _BatchNorm, name: str, images: Tensor, tried: Sequence[Candidate]
 ) -> Finding:
     """Images fit: does another usual normalisation fit as well, under which the model predicts
     something else? Which of them fits best does not say which is right: a training augments."""
@@ -142,7 +142,7 @@ def _tell_apart(
     # With so few images, a single one is a larger share than SAME.
     few = len(images) * SAME < 1
     rivals = []
-    for candidate in others:
+    for candidate in tried:
         changed = candidate.change(images)
         if torch.allclose(changed, images, atol=1e-4) or _distance(network, layer, changed) > CLOSE:
             continue

@@ -156,12 +156,12 @@ class Labelled:
 
 @torch.no_grad()
 def check_accuracy(
-    network: Network, labelled: Labelled, others: Sequence[Candidate]
+    network: Network, labelled: Labelled, tried: Sequence[Candidate]
 ) -> tuple[Finding | None, Finding | None]:
     """What labels say of the normalisation, and what is wrong with labels; the first is None
     where they can say nothing. Images lie in [0, 1]."""
     labels = labelled.labels
-    with progress("Accuracy", len(labels) * (1 + len(others))) as advance:
+    with progress("Accuracy", len(labels) * (1 + len(tried))) as advance:
         own, classes = _predict(network, labelled.images, None, advance)
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
@@ -169,9 +169,7 @@ def check_accuracy(
                 "problem",
                 f"Labels go from {low} to {high}, and the model's classes from 0 to {classes - 1}.",
             )
-        changed = [
-            _predict(network, labelled.images, candidate, advance)[0] for candidate in others
-        ]
+        changed = [_predict(network, labelled.images, candidate, advance)[0] for candidate in tried]
     hits = own == labels
     best = max([own, *changed], key=lambda predicted: int((predicted == labels).sum()))
     mistake = find_mistake(labels, best, classes)
@@ -179,7 +177,7 @@ def check_accuracy(
         return None, Finding("problem", mistake)
     rivals = [
         _Rival(candidate, *_difference(hits, predicted == labels))
-        for candidate, predicted in zip(others, changed, strict=True)
+        for candidate, predicted in zip(tried, changed, strict=True)
     ]
     return _judge(hits, rivals) if rivals else None, None
 

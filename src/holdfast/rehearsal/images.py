@@ -39,7 +39,7 @@ class Held(Images):
     def raw(self, indices: Sequence[int]) -> Tensor:
         return self.pixels[torch.from_numpy(self.places[list(indices)])]
 
-    def some(self, indices: Array) -> Held:
+    def subset(self, indices: Array) -> Held:
         return Held(self.pixels, self.labels[indices], self.classes, self.places[indices])
 
     @property
@@ -120,6 +120,6 @@ def part(images: Held, seed: int) -> Parts:
     order = rng.permutation(len(images))
     by_class = order[np.argsort(images.labels[order], kind="stable")]
     return Parts(
-        source=images.some(rng.permutation(by_class[1::2])),
-        shown=images.some(rng.permutation(by_class[::2])),
+        source=images.subset(rng.permutation(by_class[1::2])),
+        shown=images.subset(rng.permutation(by_class[::2])),
     )

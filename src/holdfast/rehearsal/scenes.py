@@ -75,7 +75,7 @@ class Scene:
         pools: dict[str, Pool] = {}
         for number in rng.permutation(len(domains)).tolist():
             layer = domains[number]
-            dealt = shown.some(order[np.arange(number * size, (number + 1) * size) % len(order)])
+            dealt = shown.subset(order[np.arange(number * size, (number + 1) * size) % len(order)])
             pool = dealt if layer is None else Corrupted(dealt, [layer], recipe)
             pools[CLEAN if layer is None else domain_name([layer])] = pool
         with warnings.catch_warnings():

@@ -26,7 +26,7 @@ def checked_batches(
     limit: int | None,
     input_range: InputRange,
     network: Network,
-    what: str,
+    title: str,
     number: int = 0,
 ) -> Iterator[tuple[Tensor, object]]:
     """Batches of pass `number` over a loader, checked, until `limit` images are seen; the last one
@@ -34,13 +34,13 @@ def checked_batches(
     count = 0
     length = _images_in(loader)
     total = length if limit is None or length is None else min(length, limit)
-    with progress(what, total) as advance:
+    with progress(title, total) as advance:
         for index, batch in enumerate(in_its_own_order(loader, number)):
             images, labels = images_and_labels(batch)
             try:
                 check_images(images, input_range, convolutional=network.is_conv)
             except ValueError as error:
-                raise ValueError(f"{what}, batch {index} of the loader: {error}") from None
+                raise ValueError(f"{title}, batch {index} of the loader: {error}") from None
             room = len(images) if limit is None else limit - count
             images = images[:room]
             labels = labels[:room] if _are_labels(labels) and labels.ndim else labels
@@ -50,7 +50,7 @@ def checked_batches(
             if count == limit:
                 return
     if not count:
-        raise ValueError(f"{what}: the loader is empty; expected batches of (images, labels).")
+        raise ValueError(f"{title}: the loader is empty; expected batches of (images, labels).")
 
 
 def drifted_batches(
