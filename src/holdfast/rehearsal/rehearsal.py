@@ -118,10 +118,10 @@ def rehearse(
     >>> import holdfast
     >>> from holdfast.data import glyphs
     >>> model, loader = glyphs.model(), glyphs.source_loader(400)
-    >>> found = holdfast.rehearse(model, loader, methods=["bn"], streams=["continual"])
-    >>> found.method
+    >>> rehearsal = holdfast.rehearse(model, loader, methods=["bn"], streams=["continual"])
+    >>> rehearsal.method
     'bn'
-    >>> adapter = holdfast.adapt(model, found.method, source=found.source)
+    >>> adapter = holdfast.adapt(model, rehearsal.method, source=rehearsal.source)
     """
     start = monotonic()
     if not (math.isfinite(minutes) and minutes > 0):

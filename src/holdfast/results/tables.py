@@ -191,13 +191,10 @@ def metrics_table(groups: Sequence[Group], *, brief: bool = False) -> Table:
     """A row a method; `brief`: the mean accuracies, and what is looked at most."""
     repeats = repeated_over(groups)
     means = [Metric(*mean, digits=2, spread=True) for mean in means_of(groups).items()]
+    wanted = (metric for metric in METRICS if metric.brief or not brief)
     shown = [
         *(means if brief else ()),
-        *(
-            metric
-            for metric in METRICS
-            if (metric.brief or not brief) and _is_worth_it(groups, metric)
-        ),
+        *(metric for metric in wanted if _is_worth_it(groups, metric)),
     ]
     runs = Column("runs", repeats) if " " in repeats else Column(repeats)
     collapse = Column("collapse", "the first batch at which predictions fell into a few classes")
