@@ -12,7 +12,7 @@ from holdfast.bench.options import OPTIONS
 if TYPE_CHECKING:
     from holdfast.bench.plan import Run
 
-# Where runs lie, unless somebody says otherwise.
+# The folder of runs by default.
 RUNS = Path("runs")
 
 

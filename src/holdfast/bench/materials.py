@@ -47,7 +47,8 @@ SOURCES = {
 ATTACK: dict[str, Any] = {"steps": 10, "epsilon": 0.1}
 ATTACK_LARGE: dict[str, Any] = {"steps": 1, "epsilon": 0.2}
 
-# As many images as the paper takes for its prototypes, at most; drawn ones cost time.
+# At most as many images as the paper takes for its prototypes; fewer where images are drawn, which
+# takes time.
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 

@@ -90,7 +90,8 @@ class RunFolder:
 
     @property
     def beside(self) -> RunFolder:
-        """Where it is done anew, while what there is stays as it is; reports do not see it."""
+        """A folder for doing the run again, while the old one stays as it is; reports do not see
+        it."""
         return RunFolder(self.path.with_name(f".{self.path.name}.again"))
 
     def discard(self) -> None:

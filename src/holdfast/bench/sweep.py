@@ -24,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Of the learning rate that a method has by default.
+# Factors of a method's default learning rate.
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 # Keys whose value is a number for each channel.
@@ -112,7 +112,7 @@ def _key(name: str, hint: Any) -> Setting:
 OWN_KEYS = {"seeds": int, "order": str, "orders": int, "lr": bool}
 HINTS = {"method": str, **{flag: option.hint for flag, option in OPTIONS.items()}, **OWN_KEYS}
 KEYS = {name: _key(name, hint) for name, hint in HINTS.items()}
-# Of a sweep as a whole, and no part of a run.
+# Keys of a sweep as a whole, which belong to no single run.
 WHOLE = {
     name: _key(name, hint) for name, hint in (("out", str), ("jobs", int), ("snapshot", float))
 }

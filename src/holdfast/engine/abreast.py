@@ -235,7 +235,7 @@ class Abreast(Turns):
             self._clear()
 
     def _set_gradients(self, member: Member, apart: NormsApart, index: int) -> None:
-        """Those through the forward, and those beside it."""
+        """Add the gradients through the forward to those that did not go through it."""
         learn, proposal = self._slots.learn, member.proposal
         assert isinstance(learn, PlainStep)  # it has stepped
         scale = FLOAT16_SCALE if self.network.precision is torch.float16 else 1.0

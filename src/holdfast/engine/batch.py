@@ -86,7 +86,7 @@ class Runner:
         return self._given(batch.answer, batch.step.newest)
 
     def _given(self, links: list[Predicted], newest: int) -> Answer:
-        """Of a chain of answers, the last; and the last before one that keeps no probabilities."""
+        """The last of a chain of answers; and the last one whose softmax are probabilities."""
         probable = len(links)
         for index, refine in enumerate(self.slots.refine, start=1):
             if not refine.keeps_probabilities:

@@ -196,7 +196,7 @@ class Watch(nn.Module):
 
     @property
     def shares(self) -> Tensor:
-        """Of the classes among predictions."""
+        """The share of each class among predictions."""
         return self.frequency / self.frequency.sum().clamp_min(1e-300)
 
     def spread(self) -> float:

@@ -105,7 +105,7 @@ class Network:
 
     @property
     def head_rows(self) -> int:
-        """As many as there are classes, if the layer is the head."""
+        """The rows of the head's weight: the number of classes, if the layer is the head."""
         return self._weight.shape[0]
 
     @property
@@ -283,8 +283,8 @@ def logits_of(output: Any) -> Tensor:
 
 
 def features_and_logits(model: nn.Module, head: str, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Of an exported module: what the layer of this name is given for each image, at its first
-    call, and what the module gives; both in float32 at least."""
+    """Features and logits of an exported module: the input of the layer of this name at its first
+    call, for each image, and the output of the module; both in float32 at least."""
     inputs_seen: list[Tensor] = []
     layer = model.get_submodule(head)
     with layer.register_forward_pre_hook(lambda _, inputs: inputs_seen.append(inputs[0])):

@@ -35,17 +35,17 @@ COUNTS = re.compile(r"batches|optimizer/.*\.step")
 
 
 def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a state, what was learnt."""
+    """The part of a state that was learnt."""
     return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}
 
 
 def routed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a state, what a route chooses between."""
+    """The part of a state that a route chooses between."""
     return {name: tensor for name, tensor in state.items() if name.startswith(ROUTED)}
 
 
 def guarded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a state, what a guard puts back."""
+    """The part of a state that a guard puts back."""
     return {name: tensor for name, tensor in state.items() if name.startswith(GUARDED)}
 
 
@@ -188,7 +188,8 @@ class State:
             self.watch.start()
 
     def distance(self) -> float:
-        """Of the weights that train from the source's, relative to these."""
+        """The distance of the weights that train from the source's, relative to the length of
+        those."""
         trained = self.slots.task.parameters
         if not trained:
             return 0.0

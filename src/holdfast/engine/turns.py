@@ -35,7 +35,7 @@ class Turns(Adapter):
             },
         )
         self._bound_parts = tuple(bound)
-        # Whose state is in place; None: nobody's that is whole.
+        # The stream whose state is in place; None: no state that is whole.
         self._in_place: Held | None = None
 
     def _bound(self) -> dict[str, Mapping[str, Tensor]]:

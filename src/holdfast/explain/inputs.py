@@ -65,7 +65,7 @@ def check_inputs(
         if judged is not None and judged.level != "note":
             return [*findings, judged]
     by_statistics = _check_statistics(network, images, wrapped=bool(wrappers))
-    # Where accuracy leaves it open, statistics may rule all others out.
+    # Where accuracy does not decide, statistics may rule out all other normalisations.
     return [*findings, by_statistics if judged is None or by_statistics.level == "good" else judged]
 
 

@@ -28,7 +28,7 @@ TWICE_INSIDE = "Images are normalised twice inside the model: leave one holdfast
 
 
 BATCH = 64
-# Of more images, only so many are taken, spread over all of them.
+# At most so many images are taken, spread over all of them.
 MOST = 2000
 
 # Normalisations that differ by less are as good as the same.
@@ -192,8 +192,8 @@ class _Rival:
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
-    """Of accuracies on the same images, and its standard error, as if one more image differed: a
-    few images on which nothing differs do not prove that nothing ever does."""
+    """The difference of accuracies on the same images, and its standard error as if one more image
+    differed: a few images on which nothing differs do not prove that nothing ever does."""
     apart = theirs.double() - ours.double()
     gain, count = float(apart.mean()), len(apart)
     return gain, (float(((apart - gain) ** 2).sum()) + 1) ** 0.5 / count

@@ -89,7 +89,7 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
         ),
         f"forward passes are in {run.model.precision}": run.model.precision is not None,
     }
-    # Of all other options, the paper's protocol is what they are where nothing is given.
+    # All other options have to be at their defaults, which are the paper's protocol.
     usual = {
         **{flag: option.default for flag, option in OPTIONS.items()},
         "window": run.usual_window,

@@ -34,7 +34,7 @@ class ClassShares(nn.Module):
         self.frequency = nn.Buffer(torch.full_like(rows[:, 0], 1 / len(rows)))
 
     def weights(self, labels: Tensor) -> Tensor:
-        """Of images of these classes: the rarer the class, the more; their mean is 1."""
+        """Weights of images of these classes: the rarer the class, the larger; their mean is 1."""
         weights = 1 / (len(self.frequency) * self.frequency[labels]).clamp_min(RAREST)
         return weights / weights.mean()
 
@@ -44,8 +44,8 @@ class ClassShares(nn.Module):
 
 
 class Seen(NamedTuple):
-    """Of a batch: the averages that go on with it, the sum of all forces, the mean prediction, and
-    how far back to the source's weights it leads."""
+    """What a batch leads to: the next averages, the sum of all forces, the mean prediction, and how
+    far weights go back to the source's."""
 
     averages: dict[str, Tensor]
     force: Tensor

@@ -47,7 +47,7 @@ class Ring(nn.Module):
             )
 
     def places(self, count: int) -> Tensor:
-        """Where so many rows would go; of more than there is room for, the last ones."""
+        """The rows that so many new ones would take; if there is no room for all, for the last."""
         filled, start = int(self.held), int(self.place)
         if self.lags:
             appends = filled < self.size

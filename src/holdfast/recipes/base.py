@@ -294,7 +294,7 @@ class Method(Settled):
         return 1, 1
 
     def largest_batch(self) -> int | None:
-        """Of how many images a batch may be for these bounds to hold; None: of any number."""
+        """The largest batch for which these bounds hold; None: any."""
         return None
 
     def always_drives(self) -> bool:

@@ -25,7 +25,7 @@ from holdfast.util.words import first_line, listed, nearest
 GROUP = "holdfast.methods"
 
 _registry: dict[str, type[Method]] = {}
-# Those of one's own that were loaded in this process, by place.
+# The user's own methods that were loaded in this process, by place.
 _loaded: dict[str, type[Method]] = {}
 _entry_points_read = False
 

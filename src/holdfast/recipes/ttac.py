@@ -70,8 +70,9 @@ def moved(
 
 
 class Inverse(torch.autograd.Function):
-    """Of symmetric positive matrices, which the ridge sees to. Torch's own inverse fails on batches
-    of large ones with several threads, and the backward of its Cholesky factors is slow."""
+    """The inverse of symmetric positive matrices, which the ridge makes sure of. Torch's own
+    inverse fails on batches of large ones with several threads, and the backward of its Cholesky
+    factors is slow."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def failure(showing: Showing) -> str | None:
 
 
 def ranked(showings: Mapping[str, Showing]) -> list[str]:
-    """Those that may be chosen, the best first."""
+    """The methods that may be chosen, the best first."""
     frozen = showings[FROZEN]
     sound = [
         name

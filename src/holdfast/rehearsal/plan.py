@@ -115,7 +115,7 @@ class Timing:
     making: float
 
     def cost(self, sizes: Sequence[tuple[int, int]], methods: Sequence[str]) -> float:
-        """Of streams with so many images in batches of so many."""
+        """Seconds for streams of so many images in batches of so many."""
         return sum(
             images * (self.making + sum(self.methods[method][batch] for method in methods))
             for images, batch in sizes

@@ -194,7 +194,7 @@ def base(data: str) -> Any:
 
 
 def shown(data: str, only: str = "") -> Any:
-    """Of the rows of methods that are chosen, those that also meet `only`."""
+    """The rows of methods that are chosen, if they also meet `only`."""
     return base(data).transform_filter(f"indexof({SHOWN}, datum.method) >= 0{only}")
 
 

@@ -19,7 +19,7 @@ from holdfast.results import short
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import repeated_over
 
-# As many domains as have a small chart each.
+# At most so many domains have a small chart each.
 SMALL = 20
 _PERCENT = alt.Scale(domain=[0, 100])
 
@@ -76,7 +76,7 @@ SIMILARITIES = {
 
 
 def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[Section]:
-    """Those that have something to show."""
+    """The sections that have something to show."""
     drawn = _Figures(comparison, charts)
     few = len(comparison.domains) <= SMALL
     plan = (

@@ -78,7 +78,7 @@ def overall(comparisons: Mapping[str, Comparison]) -> str:
 
 
 def _comparable(comparison: Comparison) -> list[Group]:
-    """Those that have an accuracy, and acted."""
+    """The groups that have an accuracy, and acted."""
     return [group for group in comparison.groups if group.number(ACCURACY) and not group.idle]
 
 

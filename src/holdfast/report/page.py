@@ -57,7 +57,8 @@ class Report:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Of all methods, in the order in which they were begun, which decides their styles."""
+        """The labels of all methods, in the order in which they were begun, which decides their
+        styles."""
         groups = [group for comparison in self.comparisons for group in comparison.groups]
         groups.sort(key=lambda group: group.first.manifest.time_started)
         return tuple(dict.fromkeys(group.label for group in groups))
@@ -68,7 +69,7 @@ class Report:
 
     @property
     def prefixes(self) -> list[str]:
-        """Of names of charts and tables, so that those of two comparisons differ."""
+        """Prefixes for names of charts and tables, so that those of two comparisons differ."""
         several = len(self.comparisons) > 1
         return [f"c{index}-" if several else "" for index in range(len(self.comparisons))]
 

@@ -53,8 +53,8 @@ def self_contained(report: Report) -> Iterator[tuple[Figure, Spec]]:
 
 
 def _add_legend(spec: Spec, labels: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> None:
-    """Of the methods in it: of their lines where points show on hover alone, else of points. Bars
-    have names of their own."""
+    """Add a legend of its methods: of their lines where points show on hover alone, else of points.
+    Bars have names of their own."""
     drawn = {row.get("method") for rows in spec["datasets"].values() for row in rows}
     encodings = [layer["encoding"] for layer in spec["layer"]]
     points = [encoding for encoding in encodings if "shape" in encoding]

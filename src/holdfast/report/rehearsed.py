@@ -17,7 +17,7 @@ WIDTH = 600
 
 @dataclass(frozen=True)
 class Gain:
-    """Of a method over frozen, with half of its interval."""
+    """A method's gain over frozen, with half of its interval."""
 
     method: str
     mean: float

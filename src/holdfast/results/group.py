@@ -141,7 +141,7 @@ class Group:
         return Number.over({run.key: run.metric(metric) for run in self.runs})
 
     def values(self, metric: str) -> list[float]:
-        """Of each run, where it is known."""
+        """The metric of each run, where it is known."""
         return list(self.number(metric).by_run.values())
 
     def mean(self, metric: str) -> float:
@@ -169,7 +169,7 @@ def repeated_over(groups: Iterable[Group]) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one metric between two methods, over seeds that both have if there are such."""
+    """The difference of one metric between two methods, over the seeds that both have, if any."""
 
     number: Number
     least: float = 0.0

@@ -284,8 +284,8 @@ def read_run(manifest: Manifest) -> Run:
 
 
 def _agree(first: Metrics, second: Metrics) -> bool:
-    """Where both have a metric: an older version wrote down fewer, and took the rate of steps of
-    all batches."""
+    """Whether two sets of metrics agree where both have one: an older version wrote down fewer, and
+    took the rate of steps of all batches."""
     older = set() if "steps_due" in second else {"step_rate"}
     names = (first.keys() & second.keys()) - older
     pairs = [[math.nan if v is None else float(v) for v in (first[n], second[n])] for n in names]

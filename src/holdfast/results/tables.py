@@ -338,7 +338,7 @@ def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None])
 
 
 def _best(groups: Mapping[Place, Group], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
-    """Of the places that differ in the learning rate alone, the best ones at which the method
+    """Among combinations that differ in the learning rate alone, the best at which the method
     acted; the default, if none is better."""
     rivals: dict[Place, list[Place]] = {}
     for place, group in groups.items():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.util.words import listed
 
-# Of fewer images too little is known to say anything; and a mistake shows on so many of them.
+# With fewer images too little is known to say anything; and a mistake has to show on so many.
 ENOUGH = 50
 SHOWN = 10
 

@@ -68,7 +68,7 @@ def _fits(name: str, tensor: Tensor, shapes: Mapping[str, tuple[str, tuple[int, 
 
 
 def _classes_and_size(tensors: Mapping[str, Tensor]) -> tuple[int, int]:
-    """As the first tensor says that has one row a class; 0 where there is none."""
+    """The shape of the first tensor that has one row a class; 0 where there is none."""
     for name in BY_CLASS:
         if name in tensors and tensors[name].ndim == 2:
             classes, size = tensors[name].shape

@@ -34,7 +34,8 @@ KIND = "an analysis"
 
 @dataclass(frozen=True)
 class Distances:
-    """Of one stretch of a domain. None: not defined, as with one class alone, or without Pt.
+    """Distances in one stretch of a domain. None: not defined, as with one class alone, or without
+    Pt.
 
     classes: how many have an image here, and so a P*. Means are over these.
     source_classes: how many of them have source images too. The gap is over these alone, and

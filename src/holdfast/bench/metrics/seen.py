@@ -250,7 +250,7 @@ def _predictions(
     wide = _wide(logits)
     probabilities = (wide if uncorrected is None else _wide(uncorrected)).softmax(1)
     by_image = (
-        # Of the logits, since softmax may round two of them to the same probability.
+        # From the logits, since softmax may round two of them to the same probability.
         wide.argmax(1).float(),
         probabilities.amax(1).float(),
         torch.special.entr(probabilities).sum(1).float(),

@@ -28,7 +28,7 @@ _MAKERS: dict[str, Callable[..., Tensor]] = {
     for family in (noise, blur, weather, digital, spatter)
     if hasattr(family, name)
 }
-# Those that pillow makes take bytes and give bytes.
+# These are made by pillow, and take and give bytes.
 _ON_BYTES = ("pixelate", "jpeg_compression")
 _LEAST_SIDE = 16
 # Images are worked on in groups whose intermediate values stay in the processor's cache.

@@ -120,7 +120,7 @@ class Flow(Dataset[Batch]):
 
     @property
     def size(self) -> str:
-        """As in `48 images in 3 batches`."""
+        """In words: `48 images in 3 batches`."""
         images, batches = self.samples, len(self)
         return f"{images:,} image{'s' * (images != 1)} in {batches:,} batch{'es' * (batches != 1)}"
 
@@ -141,7 +141,7 @@ class Flow(Dataset[Batch]):
             before += count_batches(self._size(run), self.batch)
 
     def _cut(self, run: range, before: int, number: int) -> Iterator[Plan]:
-        """Those of one run from its batch `number` on."""
+        """The plans of one run of stretches, from its batch `number` on."""
         batch, total = self.batch, self._size(run)
         count, start = count_batches(total, batch), 0
         pieces: list[tuple[int, Indices]] = []

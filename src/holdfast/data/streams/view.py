@@ -62,7 +62,7 @@ class View:
         return pool
 
     def intruders_of(self, domain: str) -> Pool | None:
-        """Those that were given for a domain, if any were."""
+        """The intruders that were given for a domain, if any were."""
         if self.intruders is None or isinstance(self.intruders, Pool):
             return self.intruders
         try:

@@ -113,7 +113,7 @@ def affine(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _sampled(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Of each image the values at these places, (images, rows, columns), from the corner."""
+    """The values of each image at these places, (images, rows, columns), from the corner."""
     height, width = images.shape[-2:]
     grid = torch.stack((x * (2 / width) - 1, y * (2 / height) - 1), -1).to(images)
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
@@ -169,7 +169,7 @@ def drawn(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     low, high = LEVELS
     level = low + (high - low) * torch.rand(operation.shape, dtype=torch.float64)
     level = torch.where(torch.rand(operation.shape) < 0.5, level, -level)
-    # Of exponentials their shares, which are Dirichlet(1, 1, 1).
+    # Exponentials, divided by their sum, are Dirichlet(1, 1, 1).
     share = -torch.rand(count, CHAINS, dtype=torch.float64).clamp_min(1e-300).log()
     return (
         operation,
@@ -193,7 +193,7 @@ def shifted(images: Tensor) -> Tensor:
 
 
 def resized(images: Tensor) -> Tensor:
-    """Of each image a part, of 8 to 100 % of its area and nearly square, at the image's size."""
+    """A part of each image, of 8 to 100 % of its area and nearly square, at the image's size."""
     count, (height, width) = len(images), images.shape[-2:]
     tall, wide = part(count, height, width)
     top, left = (
