@@ -42,13 +42,13 @@ class Row:
 
     def methods(self) -> dict[str, str]:
         """By column, how it is written; the first is the host's. Alone, it is bn."""
-        found = {"host": "bn" if self.host == ALONE else self._written(self.host)}
+        specs = {"host": "bn" if self.host == ALONE else self._written(self.host)}
         for name, settings in WAYS.items():
             if self.host == ALONE:
-                found[name] = self._written("debias", settings)
+                specs[name] = self._written("debias", settings)
             else:
-                found[name] = f"{found['host']}+debias" + (f"({settings})" if settings else "")
-        return found
+                specs[name] = f"{specs['host']}+debias" + (f"({settings})" if settings else "")
+        return specs
 
     def _written(self, method: str, settings: str = "") -> str:
         rate = ""
@@ -97,16 +97,16 @@ def main(settings: Settings) -> int:
     if unknown:
         print(f"There is no row {unknown[0]!r}. Rows: {'; '.join(ROWS)}.", file=sys.stderr)
         return 2
-    found: dict[str, dict[str, dict[int, StoredRun]]] = {}
+    measured: dict[str, dict[str, dict[int, StoredRun]]] = {}
     for name in settings.row:
         row, folder = ROWS[name], settings.out / re.sub(r"\W+", "-", name)
         if settings.run:
             run(row, folder, settings)
         stored = by_column(folder, row)
         if all(column in stored for column in row.methods()):
-            found[name] = stored
-    print(table(found))
-    print(harm(found))
+            measured[name] = stored
+    print(table(measured))
+    print(harm(measured))
     return 0
 
 
@@ -121,13 +121,13 @@ def run(row: Row, out: Path, settings: Settings) -> None:
 
 def by_column(folder: Path, row: Row) -> dict[str, dict[int, StoredRun]]:
     """Finished runs by seed."""
-    found: dict[str, dict[int, StoredRun]] = {}
+    runs: dict[str, dict[int, StoredRun]] = {}
     columns = {str(holdfast.compose(spec)): name for name, spec in row.methods().items()}
-    for one in gather(folder).runs if folder.is_dir() else ():
-        name = columns.get(str(holdfast.compose(one.run.method)))
-        if one.finished and name is not None:
-            found.setdefault(name, {})[one.seed] = one
-    return found
+    for stored in gather(folder).runs if folder.is_dir() else ():
+        name = columns.get(str(holdfast.compose(stored.run.method)))
+        if stored.finished and name is not None:
+            runs.setdefault(name, {})[stored.seed] = stored
+    return runs
 
 
 def table(rows: Mapping[str, Mapping[str, Mapping[int, StoredRun]]]) -> str:
@@ -140,7 +140,7 @@ def table(rows: Mapping[str, Mapping[str, Mapping[int, StoredRun]]]) -> str:
         cells = ["/".join(f"{value:.2f}" for value in metrics(host))]
         for way in WAYS:
             pairs = zip(metrics(columns[way]), metrics(host), strict=True)
-            cells.append("/".join(f"{one - other:+.2f}" for one, other in pairs))
+            cells.append("/".join(f"{ours - theirs:+.2f}" for ours, theirs in pairs))
         apart = differences(columns["auto"], columns["mean"])
         error = stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else float("nan")
         cells.append(f"{fmean(apart):+.2f} ± {error:.2f}")
@@ -150,17 +150,19 @@ def table(rows: Mapping[str, Mapping[str, Mapping[int, StoredRun]]]) -> str:
 
 def metrics(runs: Mapping[int, StoredRun]) -> tuple[float, float, float]:
     """Accuracy, ECE and bias in %, over seeds; accuracy as a mean over domains."""
-    accuracy = fmean(fmean(one.by_domain("accuracy").values()) for one in runs.values())
-    ece, bias = (fmean(one.metric(name) for one in runs.values()) for name in ("ece_15", "bias"))
+    accuracy = fmean(fmean(stored.by_domain("accuracy").values()) for stored in runs.values())
+    ece, bias = (
+        fmean(stored.metric(name) for stored in runs.values()) for name in ("ece_15", "bias")
+    )
     return accuracy, 100 * ece, 100 * bias
 
 
-def differences(one: Mapping[int, StoredRun], other: Mapping[int, StoredRun]) -> list[float]:
+def differences(first: Mapping[int, StoredRun], second: Mapping[int, StoredRun]) -> list[float]:
     """Of accuracy, by seed and domain."""
     return [
-        value - other[seed].by_domain("accuracy")[domain]
-        for seed, run in one.items()
-        if seed in other
+        value - second[seed].by_domain("accuracy")[domain]
+        for seed, run in first.items()
+        if seed in second
         for domain, value in run.by_domain("accuracy").items()
     ]
 
@@ -175,9 +177,9 @@ def harm(rows: Mapping[str, Mapping[str, Mapping[int, StoredRun]]]) -> str:
             if (apart := fmean(differences(columns[way], columns["host"]))) < -HARM
         }
         by_seed = [
-            fmean(differences({seed: one}, columns["host"]))
+            fmean(differences({seed: stored}, columns["host"]))
             for columns in rows.values()
-            for seed, one in columns[way].items()
+            for seed, stored in columns[way].items()
             if seed in columns["host"]
         ]
         runs = sum(apart < -HARM for apart in by_seed)

@@ -64,7 +64,7 @@ def spec_of(name: str, batch: int) -> str:
     """As it is measured, with batches of so many images."""
     host, *plugins = name.split("+")
     learns = holdfast.methods()[VARIANT_OF.get(host, host)].learns
-    written = [_written(host, RATE if learns else ""), *(_written(one) for one in plugins)]
+    written = [_written(host, RATE if learns else ""), *(_written(plugin) for plugin in plugins)]
     return "+".join(written).format(batch=batch)
 
 
@@ -86,17 +86,17 @@ Contestants = dict[Variant, dict[str, Contestant]]  # by variant, then by name
 
 
 def enter(subject: Subject, chosen: Collection[str], variants: Collection[Variant]) -> Contestants:
-    found: Contestants = {}
+    contestants: Contestants = {}
     for variant in variants:
         options = VARIANTS[variant]
-        found[variant] = {"bare": Contestant(bare_step(subject, **options))}
+        contestants[variant] = {"bare": Contestant(bare_step(subject, **options))}
         for name in names():
             if name in chosen and (name in CORE or variant == DEFAULT):
                 spec = spec_of(name, len(subject.images))
                 adapter = holdfast.adapt(subject.net, spec, source=subject.source, **options)
                 run = partial(adapter, subject.images)
-                found[variant][name] = Contestant(run, adapter, SETTLE.get(name, 1))
-    return found
+                contestants[variant][name] = Contestant(run, adapter, SETTLE.get(name, 1))
+    return contestants
 
 
 def neighbours(contestants: Contestants) -> list[list[Contestant]]:
@@ -104,8 +104,8 @@ def neighbours(contestants: Contestants) -> list[list[Contestant]]:
     pair: tuple[Variant, ...] = ("contiguous", DEFAULT)
     groups: dict[tuple[str, bool], list[Contestant]] = {}
     for variant, row in contestants.items():
-        for name, one in row.items():
-            groups.setdefault((name, variant in pair), []).append(one)
+        for name, contestant in row.items():
+            groups.setdefault((name, variant in pair), []).append(contestant)
     return list(groups.values())
 
 

@@ -55,8 +55,8 @@ def speed(rounds: int = 10) -> None:
 
         def theirs(name: str, arrays: np.ndarray = few) -> None:
             for severity in SEVERITIES:
-                for one in arrays:
-                    imagecorruptions.corrupt(one, corruption_name=name, severity=severity)
+                for array in arrays:
+                    imagecorruptions.corrupt(array, corruption_name=name, severity=severity)
 
         times = np.empty((2, len(CORRUPTIONS), rounds))
         for number, name in enumerate(CORRUPTIONS):
@@ -88,9 +88,12 @@ def show(side: int, times: np.ndarray) -> None:
     rows["all 15"] = times.sum(1)
     rows["all but zoom, frost"] = np.delete(times, heavy, 1).sum(1)
     for name, (theirs, ours) in rows.items():
-        one, two, low, high = *np.median((theirs, ours), 1), *np.percentile(theirs / ours, (10, 90))
-        ratio = f"{one / two:.1f} ({low:.1f}-{high:.1f})"
-        table.add_row(name, f"{one:.3f}", f"{two:.4f}", f"{1e3 / two:,.0f}", ratio)
+        their_time, our_time, low, high = (
+            *np.median((theirs, ours), 1),
+            *np.percentile(theirs / ours, (10, 90)),
+        )
+        ratio = f"{their_time / our_time:.1f} ({low:.1f}-{high:.1f})"
+        table.add_row(name, f"{their_time:.3f}", f"{our_time:.4f}", f"{1e3 / our_time:,.0f}", ratio)
     Console(width=100).print(table)
 
 
@@ -115,7 +118,9 @@ def accuracy(images: int = 2000, seed: int = 0, frost: Path | None = None) -> No
     rows = []
     for name, elsewhere in zip(CORRUPTIONS, ELSEWHERE, strict=True):
         made = corrupt(clean, name, 5, table="cifar", seed=seed, frost=frost)
-        rows.append((*(right(model, one, made, labels) for one in ("frozen", "bn")), elsewhere))
+        rows.append(
+            (*(right(model, method, made, labels) for method in ("frozen", "bn")), elsewhere)
+        )
         table.add_row(name, *(f"{value:.1f}" for value in rows[-1]))
     table.add_row("mean", *(f"{value:.1f}" for value in np.mean(rows, 0)))
     Console(width=100).print(table)
@@ -129,8 +134,8 @@ def read_files(count: int = 4000) -> None:
 def right(model: torch.nn.Module, method: str, images: Tensor, labels: Tensor) -> float:
     adapter = holdfast.adapt(model, method)
     hits = [
-        (adapter(some.float() / 255).argmax(1) == true).sum()
-        for some, true in zip(images.split(64), labels.split(64), strict=True)
+        (adapter(batch.float() / 255).argmax(1) == true).sum()
+        for batch, true in zip(images.split(64), labels.split(64), strict=True)
     ]
     return 100 * int(sum(hits)) / len(labels)
 

@@ -83,12 +83,12 @@ def main(settings: Settings) -> int:
         shared = [*settings.options, *options, "--seeds", str(settings.seeds)]
         run(settings.method, folder / "plain", [*shared, "--no-health"])
         run(settings.guarded, folder / "guarded", [*shared, "--guard", "fallback"])
-        found = by_method(folder / "plain")
+        by_title = by_method(folder / "plain")
         for title, runs in by_method(folder / "guarded").items():
-            found[title + FALLBACK] = runs
+            by_title[title + FALLBACK] = runs
         for part in ("clean", "corrupted") if shows == "both" else ("",):
             label = f"{name}, {part} part" if part else name
-            rows[label] = {title: mean(runs, part) for title, runs in found.items()}
+            rows[label] = {title: mean(runs, part) for title, runs in by_title.items()}
     rows["mean"] = {
         title: fmean(row[title] for row in rows.values()) for title in next(iter(rows.values()))
     }
@@ -105,10 +105,10 @@ def run(methods: Sequence[str], out: Path, options: Sequence[str]) -> None:
 
 
 def by_method(folder: Path) -> dict[str, list[StoredRun]]:
-    found: dict[str, list[StoredRun]] = {}
-    for one in gather(folder).runs if folder.is_dir() else ():
-        found.setdefault(one.title, []).append(one)
-    return found
+    runs: dict[str, list[StoredRun]] = {}
+    for stored in gather(folder).runs if folder.is_dir() else ():
+        runs.setdefault(stored.title, []).append(stored)
+    return runs
 
 
 def mean(runs: Sequence[StoredRun], part: str) -> float:
@@ -116,8 +116,8 @@ def mean(runs: Sequence[StoredRun], part: str) -> float:
     wanted = {"clean": (True,), "corrupted": (False,), "": (True, False)}[part]
     return fmean(
         value
-        for one in runs
-        for domain, value in one.by_domain("accuracy").items()
+        for stored in runs
+        for domain, value in stored.by_domain("accuracy").items()
         if (domain == CLEAN) in wanted
     )
 

@@ -67,10 +67,12 @@ def compare_steps(settings: Settings) -> None:
             if number:  # the first warms up
                 times[name].append(spent)
     table = columns("", "images a second (median)", "grouped step beside it: median", "all rounds")
-    for name, found in times.items():
+    for name, taken in times.items():
         grouped = times["grouped step"]
-        ratios = sorted(own / other for own, other in zip(found, grouped, strict=True))
-        rate = 1e3 * len(images) / statistics.median(found)
+        ratios = sorted(
+            own / grouped_time for own, grouped_time in zip(taken, grouped, strict=True)
+        )
+        rate = 1e3 * len(images) / statistics.median(taken)
         spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
         table.add_row(name, f"{rate:.0f}", f"{statistics.median(ratios):.2f} ×", spread)
     show(table)
@@ -92,8 +94,8 @@ def measure_streams(settings: Settings) -> None:
         back = [milliseconds(lambda name=name: again.last(name)) for name in names]
     table = columns("a stream on ResNet-50", "median", "largest")
     table.add_row("memory of its tensors", f"{own / 1e6:.3f} MB", "")
-    for name, found in {"add": adding, "save": saving, "bring back": back}.items():
-        table.add_row(name, f"{statistics.median(found):.2f} ms", f"{max(found):.2f} ms")
+    for name, taken in {"add": adding, "save": saving, "bring back": back}.items():
+        table.add_row(name, f"{statistics.median(taken):.2f} ms", f"{max(taken):.2f} ms")
     show(table)
 
 

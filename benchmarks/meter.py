@@ -53,31 +53,31 @@ def peak_memory(run: Callable[[], Any], device: torch.device) -> float:
 ELSEWHERE = (type, ModuleType, FunctionType, FrameType, GeneratorType)
 
 
-def held_memory(thing: object, without: object = None) -> float:
+def held_memory(root: object, without: object = None) -> float:
     """All tensors that a thing leads to, but those that are only reached by `without`, in MB.
     Tensors that share memory count once."""
     sizes: dict[int, int] = {}
-    seen, left = {id(without)}, [thing]
-    while left:
-        one = left.pop()
-        if id(one) in seen or isinstance(one, ELSEWHERE):
+    seen, queue = {id(without)}, [root]
+    while queue:
+        item = queue.pop()
+        if id(item) in seen or isinstance(item, ELSEWHERE):
             continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            storage = one.untyped_storage()
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            storage = item.untyped_storage()
             sizes[storage.data_ptr()] = storage.nbytes()
-        left += gc.get_referents(one)
+        queue += gc.get_referents(item)
     return sum(sizes.values()) / 1e6
 
 
 @contextmanager
 def without_stderr() -> Iterator[None]:
     """Kineto writes two lines at every start, past Python's own stderr."""
-    kept = os.dup(2)
+    stderr = os.dup(2)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)

@@ -54,9 +54,9 @@ def main(
                 if number:
                     shares[method].append(1 - done.rows["time"].sum() / spent)
     table = columns("method", "overhead in % of a run's time (median)", "all rounds")
-    for method, found in shares.items():
-        middle = sorted(found)[len(found) // 2]
-        table.add_row(method, f"{100 * middle:.2f}", " ".join(f"{100 * x:.2f}" for x in found))
+    for method, by_round in shares.items():
+        middle = sorted(by_round)[len(by_round) // 2]
+        table.add_row(method, f"{100 * middle:.2f}", " ".join(f"{100 * x:.2f}" for x in by_round))
     show(table)
 
 

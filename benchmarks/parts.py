@@ -31,15 +31,15 @@ def measure_views(subject: Subject, rounds: int) -> tuple[Contestant, Contestant
     plain = Contestant(lambda: teacher(images))
     augmented = Contestant(lambda: teacher(network.prepare(augment(images))))
     pair = [plain, augmented]
-    for one in pair:
-        one.run()
+    for contestant in pair:
+        contestant.run()
     for index in range(rounds):
         tell(f"{subject.name}: views, round {index + 1} of {rounds}")
-        for one in pair:
-            one.milliseconds.append(0.0)
+        for contestant in pair:
+            contestant.milliseconds.append(0.0)
         for _ in range(VIEWS):
-            for one in pair:
-                one.milliseconds[-1] += milliseconds(one.run, device)
+            for contestant in pair:
+                contestant.milliseconds[-1] += milliseconds(contestant.run, device)
             pair.reverse()
     tell("")
     return plain, augmented
@@ -48,12 +48,12 @@ def measure_views(subject: Subject, rounds: int) -> tuple[Contestant, Contestant
 @torch.no_grad()
 def measure_prototypes(batch: int, device: torch.device) -> dict[int, float]:
     """Milliseconds of one update of the EMA prototypes, by the number of classes."""
-    found = {}
+    fastest = {}
     for classes in (1_000, 21_841):
         rows = torch.randn(classes, 2048, device=device)
         term = EmaPrototypes(Debias().resolved(), rows)
         features = torch.rand(batch, 2048, device=device)
         labels = torch.randint(classes, (batch,), device=device)
         update = partial(term.update, features, labels)
-        found[classes] = min(milliseconds(update, device) for _ in range(200))
-    return found
+        fastest[classes] = min(milliseconds(update, device) for _ in range(200))
+    return fastest

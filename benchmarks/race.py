@@ -93,8 +93,8 @@ class Contestant:
         return sum(last.stepped for last in self.did) / len(self.did)
 
     def over(self, other: Contestant) -> Ratio:
-        each = [a / b for a, b in zip(self.milliseconds, other.milliseconds, strict=True)]
-        low, middle, high = torch.tensor(each).quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
+        ratios = [a / b for a, b in zip(self.milliseconds, other.milliseconds, strict=True)]
+        low, middle, high = torch.tensor(ratios).quantile(torch.tensor([0.1, 0.5, 0.9])).tolist()
         return Ratio(self.fastest / other.fastest, middle, low, high)
 
 
@@ -107,10 +107,10 @@ def race(name: str, groups: list[list[Contestant]], rounds: int, device: torch.d
     for index in range(rounds):
         order.shuffle(groups)
         for group in groups:
-            for one in group if index % 2 else reversed(group):
-                one.take_turn(device)
-        left = (time.perf_counter() - start) / (index + 1) * (rounds - index - 1)
-        tell(f"{name}: round {index + 1} of {rounds}, {left:.0f} s left")
+            for contestant in group if index % 2 else reversed(group):
+                contestant.take_turn(device)
+        remaining = (time.perf_counter() - start) / (index + 1) * (rounds - index - 1)
+        tell(f"{name}: round {index + 1} of {rounds}, {remaining:.0f} s left")
     tell("")
 
 

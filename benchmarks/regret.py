@@ -52,13 +52,13 @@ class Settings:
 
 
 def main(settings: Settings) -> int:
-    place = settings.out / "-".join(("rehearsal", *settings.rehearsed))
+    folder = settings.out / "-".join(("rehearsal", *settings.rehearsed))
     source = [] if settings.source is None else ["--source", settings.source]
     budget = ["--minutes", str(settings.minutes), "--batch", str(settings.batch)]
     budget += [word for name in settings.rehearsed for word in ("--stream", name)]
-    holdfast("rehearse", *settings.options, *source, *budget, "--out", str(place), "--resume")
-    plan = json.loads((place / "plan.json").read_text())
-    found = json.loads((place / "rehearsal.json").read_text())
+    holdfast("rehearse", *settings.options, *source, *budget, "--out", str(folder), "--resume")
+    plan = json.loads((folder / "plan.json").read_text())
+    rehearsal = json.loads((folder / "rehearsal.json").read_text())
     known = settings.known or settings.source
     shared = [*settings.options, *(() if known is None else ("--source", known)), "--no-health"]
     shared += ["--stream", settings.stream, "--batch", str(settings.batch), "--resume"]
@@ -74,7 +74,7 @@ def main(settings: Settings) -> int:
         preset = ["--preset", settings.preset, "--out", str(out)]
         holdfast("run", *shared, *preset, "-m", PUBLISHED)
         accuracies[f"{PUBLISHED} ({settings.preset})"] = hindsight(out)[PUBLISHED]
-    print(table(accuracies, found))
+    print(table(accuracies, rehearsal))
     return 0
 
 
@@ -87,31 +87,34 @@ def holdfast(*words: str) -> None:
 def hindsight(folder: Path) -> dict[str, tuple[float, float]]:
     """Mean accuracy over corruptions, and over these and clean images, by method."""
     runs: dict[str, list[dict[str, float]]] = {}
-    for one in gather(folder).runs:
-        runs.setdefault(one.title, []).append(one.by_domain("accuracy"))
-    return {title: (mean(found, (CLEAN,)), mean(found, ())) for title, found in runs.items()}
+    for run in gather(folder).runs:
+        runs.setdefault(run.title, []).append(run.by_domain("accuracy"))
+    return {
+        title: (mean(accuracies, (CLEAN,)), mean(accuracies, ()))
+        for title, accuracies in runs.items()
+    }
 
 
 def mean(runs: list[dict[str, float]], left_out: tuple[str, ...]) -> float:
     """Over seeds and domains."""
-    return fmean(value for one in runs for name, value in one.items() if name not in left_out)
+    return fmean(value for run in runs for name, value in run.items() if name not in left_out)
 
 
-def table(accuracies: dict[str, tuple[float, float]], found: dict[str, Any]) -> str:
-    rehearsed = {one["method"]: one["accuracy"] for one in found["standings"]}
-    lines = [found["sentence"], "", "| method | rehearsed | corruptions | and clean |"]
+def table(accuracies: dict[str, tuple[float, float]], rehearsal: dict[str, Any]) -> str:
+    rehearsed = {standing["method"]: standing["accuracy"] for standing in rehearsal["standings"]}
+    lines = [rehearsal["sentence"], "", "| method | rehearsed | corruptions | and clean |"]
     lines.append("|---" * 4 + "|")
     for name in sorted(accuracies, key=lambda name: -accuracies[name][0]):
-        seen = f"{rehearsed[name]:.1f}" if name in rehearsed else "–"
-        mark = " (chosen)" if name == found["method"] else ""
-        corrupted, every = accuracies[name]
-        lines.append(f"| {name}{mark} | {seen} | {corrupted:.2f} | {every:.2f} |")
-    for part, what in enumerate(("corruptions", "corruptions and clean images")):
+        estimate = f"{rehearsed[name]:.1f}" if name in rehearsed else "–"
+        mark = " (chosen)" if name == rehearsal["method"] else ""
+        corrupted, all_images = accuracies[name]
+        lines.append(f"| {name}{mark} | {estimate} | {corrupted:.2f} | {all_images:.2f} |")
+    for part, images in enumerate(("corruptions", "corruptions and clean images")):
         values = {name: value[part] for name, value in accuracies.items()}
-        chosen, best = values[found["method"]], max(values, key=lambda name: values[name])
+        chosen, best = values[rehearsal["method"]], max(values, key=lambda name: values[name])
         against = [name for name in values if name in ("frozen", "bn") or " " in name]
         gains = ", ".join(f"{chosen - values[name]:+.2f} against {name}" for name in against)
-        lines.append(f"On {what}: {values[best] - chosen:.2f} below the best, {best}; {gains}.")
+        lines.append(f"On {images}: {values[best] - chosen:.2f} below the best, {best}; {gains}.")
     return "\n".join(lines)
 
 

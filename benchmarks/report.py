@@ -47,8 +47,8 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]], rounds: int = 10) -> None
             drawn.append(time.perf_counter() - start)
             sheet.close()
         browser.close()
-    for what, taken in (("opens", opened), ("every chart drawn", drawn)):
-        print(f"{what}: median {statistics.median(taken):.2f} s, slowest {max(taken):.2f} s")
+    for step, taken in (("opens", opened), ("every chart drawn", drawn)):
+        print(f"{step}: median {statistics.median(taken):.2f} s, slowest {max(taken):.2f} s")
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ class Case:
         self.model, self.method = glyphs.model(), method
         drawn = glyphs.Glyphs("train", 2_000)
         self.source = holdfast.Source.from_loader(self.model, shuffled(drawn, 2_000))
-        each = -(-images // clients)
-        shown = (glyphs.images("test", torch.arange(clients * each)) * 255).round() / 255
-        self.images = shown.split(each)
+        share = -(-images // clients)
+        shown = (glyphs.images("test", torch.arange(clients * share)) * 255).round() / 255
+        self.images = shown.split(share)
         self.files = [[png(image) for image in stream] for stream in self.images]
 
     def adapter(self):
@@ -79,10 +79,10 @@ class Client:
             for _ in range(2 if number % AGAIN == 0 else 1):
                 began = time.perf_counter()
                 connection.request("POST", "/v2/models/model/infer", file, headers)
-                told = json.loads(connection.getresponse().read())
+                answer = json.loads(connection.getresponse().read())
                 self.seconds.append(time.perf_counter() - began)
-            assert told["id"] == str(number), told
-            self.logits.append(told["outputs"][0]["data"])
+            assert answer["id"] == str(number), answer
+            self.logits.append(answer["outputs"][0]["data"])
         connection.request("GET", f"/v2/streams/{self.name}")
         self.learnt = json.loads(connection.getresponse().read())["images_in_state"]
         connection.close()
@@ -118,9 +118,9 @@ def measure(case, clients, options):
         os.kill(server.pid, signal.SIGTERM)
         server.join()
     faults = [
-        f"{one.name} has {len(one.logits)} answers and learnt {one.learnt} images"
-        for one in sent
-        if not len(one.logits) == one.learnt == len(one.files)
+        f"{client.name} has {len(client.logits)} answers and learnt {client.learnt} images"
+        for client in sent
+        if not len(client.logits) == client.learnt == len(client.files)
     ]
     return sent, spent, faults
 
@@ -130,11 +130,11 @@ def compare(case, sent, streams):
     seconds, off = [], 0.0
     for index in range(streams):
         adapter = case.adapter()
-        for image, found in zip(case.images[index], sent[index].logits, strict=True):
+        for image, answered in zip(case.images[index], sent[index].logits, strict=True):
             began = time.perf_counter()
             logits = adapter(image[None])[0]
             seconds.append(time.perf_counter() - began)
-            gap = (logits - torch.tensor(found)).abs().max() / logits.abs().max()
+            gap = (logits - torch.tensor(answered)).abs().max() / logits.abs().max()
             off = max(off, float(gap))
     return seconds, off
 
@@ -161,14 +161,14 @@ def main(
         ("1 client", alone[0].seconds, len(alone[0].files) / alone_spent),
         (
             f"{clients} clients",
-            [second for one in sent for second in one.seconds],
-            sum(len(one.files) for one in sent) / spent,
+            [second for client in sent for second in client.seconds],
+            sum(len(client.files) for client in sent) / spent,
         ),
     ):
         half, most = np.quantile(seconds, (0.5, 0.99)) * 1000
         table.add_row(name, f"{half:.1f}", f"{most:.1f}", f"{rate:.1f}")
     show(table)
-    answers = sum(len(one.logits) for one in sent)
+    answers = sum(len(client.logits) for client in sent)
     print(f"{answers:,} images answered; answers of {compared} streams off by {off:.1e} at most")
     for fault in faults + more:
         print(f"found: {fault}")

@@ -69,30 +69,30 @@ def main(settings: Settings) -> None:
         f"torch {torch.__version__} on {settings.device}, {torch.get_num_threads()} threads, "
         f"{platform.machine()}; batches of {settings.batch} images 32×32, {settings.rounds} rounds"
     )
-    found: dict[str, Measured] = {}
+    results: dict[str, Measured] = {}
     for name in settings.net:
-        found[name] = measure(name, settings, device)
-        show_steps(out, name, found[name].contestants)
-        show_default(out, name, found[name])
+        results[name] = measure(name, settings, device)
+        show_steps(out, name, results[name].contestants)
+        show_default(out, name, results[name])
         torch.compiler.reset()  # the next network compiles afresh
-    show_views(out, found)
+    show_views(out, results)
     updates = measure_prototypes(settings.batch, device)
-    show_prototypes(out, updates, found)
-    targets = judge(found)
+    show_prototypes(out, updates, results)
+    targets = judge(results)
     show_targets(out, targets)
     if settings.rounds < 20:
         out.print("Fewer than 20 rounds: a trial of the benchmark, not a measurement.")
     if settings.json is not None:
-        settings.json.write_text(json.dumps(as_data(settings, found, updates, targets)))
+        settings.json.write_text(json.dumps(as_data(settings, results, updates, targets)))
 
 
 def measure(name: str, settings: Settings, device: torch.device) -> Measured:
     subject = make_subject(name, settings.batch, device)
     contestants = enter(subject, settings.method, settings.variant)
     for variant, row in contestants.items():
-        for method, one in row.items():
+        for method, contestant in row.items():
             tell(f"{name}: warming up {method}, {variant}")
-            one.warm_up(device)
+            contestant.warm_up(device)
     race(name, neighbours(contestants), settings.rounds, device)
     views = None
     if "cotta-views" in settings.method:
@@ -102,7 +102,7 @@ def measure(name: str, settings: Settings, device: torch.device) -> Measured:
 
 def as_data(
     settings: Settings,
-    found: dict[str, Measured],
+    results: dict[str, Measured],
     updates: dict[int, float],
     targets: list[Target],
 ) -> dict[str, Any]:
@@ -118,27 +118,27 @@ def as_data(
                 "net": name,
                 "variant": variant,
                 "method": method,
-                "milliseconds": one.milliseconds,
-                "over_bare": vars(one.over(row["bare"])),
-                "forwards": one.forwards,
-                "backwards": one.backwards,
-                "stepped": one.stepped,
-                "peak_mb": one.peak_mb,
-                "held_mb": one.held_mb,
+                "milliseconds": contestant.milliseconds,
+                "over_bare": vars(contestant.over(row["bare"])),
+                "forwards": contestant.forwards,
+                "backwards": contestant.backwards,
+                "stepped": contestant.stepped,
+                "peak_mb": contestant.peak_mb,
+                "held_mb": contestant.held_mb,
             }
-            for name, measured in found.items()
+            for name, measured in results.items()
             for variant, row in measured.contestants.items()
-            for method, one in row.items()
+            for method, contestant in row.items()
         ],
         "default_over_contiguous": [
             {"net": name, "method": method, **vars(ratio), "logits_apart": gap}
-            for name, measured in found.items()
+            for name, measured in results.items()
             for method, (ratio, gap) in measured.gains().items()
         ],
-        "initial_logits_apart": {name: measured.initial_gap for name, measured in found.items()},
+        "initial_logits_apart": {name: measured.initial_gap for name, measured in results.items()},
         "views": {
             name: {"plain": plain.milliseconds, "augmented": augmented.milliseconds}
-            for name, measured in found.items()
+            for name, measured in results.items()
             if measured.views
             for plain, augmented in [measured.views]
         },

@@ -34,17 +34,17 @@ def show_steps(out: Console, name: str, contestants: Contestants) -> None:
             "held MB",
         )
         bare = row["bare"]
-        for method, one in row.items():
+        for method, contestant in row.items():
             shown.add_row(
                 method,
-                f"{one.fastest:.1f}",
-                "" if one is bare else str(one.over(bare)),
-                " or ".join(map(str, one.forwards)),
-                " or ".join(map(str, one.backwards)),
-                "" if one.stepped is None else f"{one.stepped:.0%}",
-                f"{one.peak_mb:.1f}",
-                "" if one is bare else f"{one.peak_mb / bare.peak_mb:.3f}",
-                "" if one is bare else f"{one.held_mb:.1f}",
+                f"{contestant.fastest:.1f}",
+                "" if contestant is bare else str(contestant.over(bare)),
+                " or ".join(map(str, contestant.forwards)),
+                " or ".join(map(str, contestant.backwards)),
+                "" if contestant.stepped is None else f"{contestant.stepped:.0%}",
+                f"{contestant.peak_mb:.1f}",
+                "" if contestant is bare else f"{contestant.peak_mb / bare.peak_mb:.3f}",
+                "" if contestant is bare else f"{contestant.held_mb:.1f}",
             )
         out.print(shown)
         if "eata" in row and "eata+debias" in row:
@@ -73,7 +73,7 @@ def show_default(out: Console, name: str, measured: Measured) -> None:
     out.print(shown)
 
 
-def show_views(out: Console, found: dict[str, Measured]) -> None:
+def show_views(out: Console, results: dict[str, Measured]) -> None:
     shown = table(
         f"CoTTA's views: {VIEWS} augmented forwards of a teacher over as many plain ones",
         "cotta-views",
@@ -81,19 +81,19 @@ def show_views(out: Console, found: dict[str, Measured]) -> None:
         "augmented ms",
         "× plain (10 50 90 %)",
     )
-    for name, measured in found.items():
+    for name, measured in results.items():
         if measured.views:
             plain, augmented = measured.views
-            times = [f"{one.fastest:.0f}" for one in measured.views]
+            times = [f"{contestant.fastest:.0f}" for contestant in measured.views]
             shown.add_row(name, *times, str(augmented.over(plain)))
     if shown.row_count:
         out.print(shown)
 
 
-def show_prototypes(out: Console, updates: dict[int, float], found: dict[str, Measured]) -> None:
+def show_prototypes(out: Console, updates: dict[int, float], results: dict[str, Measured]) -> None:
     steps = {
         f"{name}, {variant}": row["debias"].fastest
-        for name, measured in found.items()
+        for name, measured in results.items()
         for variant, row in measured.contestants.items()
         if "debias" in row
     }
@@ -133,16 +133,16 @@ class Target:
         return "met" if met else "NOT MET"
 
 
-def judge(found: dict[str, Measured]) -> list[Target]:
+def judge(results: dict[str, Measured]) -> list[Target]:
     def over(net: str, method: str, other: str) -> Ratio | None:
-        row = found[net].contestants.get(DEFAULT, {}) if net in found else {}
+        row = results[net].contestants.get(DEFAULT, {}) if net in results else {}
         return row[method].over(row[other]) if method in row and other in row else None
 
-    large = found.get("resnext29")
+    large = results.get("resnext29")
     gains = large.gains() if large else {}
     views = large.views if large else None
-    gaps = [gap for one in found.values() for _, gap in one.gains().values()]
-    initial_gaps = [one.initial_gap for one in found.values()]
+    gaps = [gap for measured in results.values() for _, gap in measured.gains().values()]
+    initial_gaps = [measured.initial_gap for measured in results.values()]
     apart = "difference of logits, default to contiguous"
     return [
         Target.of("tent / bare, ResNeXt-29", over("resnext29", "tent", "bare"), 1.03),
@@ -172,9 +172,9 @@ def judge(found: dict[str, Measured]) -> list[Target]:
 
 def show_targets(out: Console, targets: list[Target]) -> None:
     shown = table(f"Targets ({DEFAULT})", "what", "target", "minima", "median", "")
-    for one in targets:
-        limit = f"{'≤' if one.at_most else '≥'} {one.limit:g}"
-        measured = "–" if one.measured is None else f"{one.measured:.4g}"
-        median = "" if one.median is None else f"{one.median:.4g}"
-        shown.add_row(one.text, limit, measured, median, one.verdict)
+    for target in targets:
+        limit = f"{'≤' if target.at_most else '≥'} {target.limit:g}"
+        measured = "–" if target.measured is None else f"{target.measured:.4g}"
+        median = "" if target.median is None else f"{target.median:.4g}"
+        shown.add_row(target.text, limit, measured, median, target.verdict)
     out.print(shown)

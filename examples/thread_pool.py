@@ -14,12 +14,12 @@ model = resnet20(10)  # yours, trained
 
 def camera(service, name):
     """What a thread of yours does with one stream."""
-    found = []
+    predicted = []
     for number in range(3):
         images = torch.rand(4, 3, 32, 32)  # yours
         answer = service.submit(name, images, request=f"{name}-{number}").result()
-        found.append(answer.logits.argmax(1))
-    return name, torch.cat(found)
+        predicted.append(answer.logits.argmax(1))
+    return name, torch.cat(predicted)
 
 
 with tempfile.TemporaryDirectory() as folder:  # yours, which stays

@@ -43,7 +43,7 @@ def endless(
         warnings.simplefilter("ignore", UserWarning)  # that a short one ends early
         flow = stream.over(glyphs.benchmark(), seed=seed)
     meter, begun = Meter(), time.monotonic()
-    seen = correct = refused = collapsed = 0
+    shown = correct = refused = collapsed = 0
     due = WARM_UP * images
     with progress(f"Endless, {method}", images) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # collapse is counted
@@ -52,27 +52,27 @@ def endless(
             correct += int((predicted == part.labels).sum())
             refused += adapter.last.refused is not None
             collapsed += adapter.last.collapsed
-            seen += len(part.images)
+            shown += len(part.images)
             advance(len(part.images))
-            if seen >= due:
-                meter.measure(seen, adapter)
-                due = max(due + images / measurements, seen)
+            if shown >= due:
+                meter.measure(shown, adapter)
+                due = max(due + images / measurements, shown)
                 if len(meter.images) % max(measurements // 10, 1) == 0:
                     print(
-                        f"  {seen:>9,} images: {meter.resident[-1]:.1f} MB resident, "
-                        f"{meter.objects[-1]:,} objects, {100 * correct / seen:.1f} % correct so "
-                        f"far, {seen / (time.monotonic() - begun):.0f} images a second",
+                        f"  {shown:>9,} images: {meter.resident[-1]:.1f} MB resident, "
+                        f"{meter.objects[-1]:,} objects, {100 * correct / shown:.1f} % correct so "
+                        f"far, {shown / (time.monotonic() - begun):.0f} images a second",
                         flush=True,
                     )
     counts = {
         "seed": seed,
         "method": method,
-        "images": f"{seen:,}",
-        "accuracy": f"{100 * correct / seen:.2f} %",
+        "images": f"{shown:,}",
+        "accuracy": f"{100 * correct / shown:.2f} %",
         "batches refused": refused,
         "batches with collapse": collapsed,
         **meter.summary(),
     }
-    found = meter.findings(most_mb)
-    found += [f"{refused} batches were refused"] if refused else []
-    return Verdict("endless", counts, tuple(found))
+    failures = meter.findings(most_mb)
+    failures += [f"{refused} batches were refused"] if refused else []
+    return Verdict("endless", counts, tuple(failures))

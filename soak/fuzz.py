@@ -67,11 +67,11 @@ class Tally:
     def tried(self) -> int:
         return self.refused + self.accepted
 
-    def fault(self, what: str, example: str) -> None:
-        key = skeleton(what)
+    def fault(self, message: str, example: str) -> None:
+        key = skeleton(message)
         known = self.faults.get(key)
         if known is None or len(example) < len(known[1]):
-            self.faults[key] = what, example
+            self.faults[key] = message, example
 
 
 def try_one(door: Door, given: Any, tally: Tally) -> None:
@@ -196,8 +196,8 @@ def fuzz(
     for name, share in shares.items():
         count = -(-inputs * share // sum(shares.values()))
         with progress(f"Fuzz, {name}", count) as advance:
-            how = (name, count, seed)
-            tally = _knock_apart(*how, advance) if apart else knock(*how)
+            arguments = (name, count, seed)
+            tally = _knock_apart(*arguments, advance) if apart else knock(*arguments)
         tallies.append(tally)
         print(f"  {name}: {tally.tried:,} tried, {len(tally.faults)} faults", file=sys.stderr)
     table = columns("door", "tried", "refused", "accepted", "errors", "faults")
@@ -207,9 +207,9 @@ def fuzz(
         table.add_row(tally.door, *map("{:,}".format, numbers), errors, str(len(tally.faults)))
     show(table)
     failures = [
-        f"{tally.door}: {what} (with {example})"
+        f"{tally.door}: {message} (with {example})"
         for tally in tallies
-        for what, example in tally.faults.values()
+        for message, example in tally.faults.values()
     ]
     counts = {
         "seed": seed,

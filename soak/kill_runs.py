@@ -40,15 +40,15 @@ def main(cache, out, method, kills, seed):
 
     def opened():
         """Materials of which all is there, so that a run begins at once."""
-        found = Materials(Path(cache))
-        found.source(run)
-        found.classes(run)
-        found.hashes(run)
-        return found
+        made = Materials(Path(cache))
+        made.source(run)
+        made.classes(run)
+        made.hashes(run)
+        return made
 
-    def start(place):
+    def start(target):
         options = {"resume": True, "every": 0.05}
-        child = fork.Process(target=perform, args=(run, materials, place), kwargs=options)
+        child = fork.Process(target=perform, args=(run, materials, target), kwargs=options)
         child.start()
         return child
 
@@ -60,12 +60,12 @@ def main(cache, out, method, kills, seed):
     whole = time.monotonic() - begun
     reached, finished = [], 2
     while len(reached) < int(kills):
-        place = Path(out) / str(finished)
-        child = start(place)
+        folder = Path(out) / str(finished)
+        child = start(folder)
         child.join(generator.uniform(0.05, 0.7) * whole)
         if child.exitcode is None:
             os.kill(child.pid, signal.SIGKILL)
-            notes = [json.loads(path.read_text()) for path in place.glob("*/progress.json")]
+            notes = [json.loads(path.read_text()) for path in folder.glob("*/progress.json")]
             at = [finished, notes[0]["batches"] if notes else 0]
             if reached and at == reached[-1]:  # the machine has other work: give it more time
                 whole *= 1.1

@@ -36,12 +36,12 @@ def main(out, kills, seed):
     begun = time.monotonic()
     for adapter in adapters:
         adapter.save(path)
-    each = (time.monotonic() - begun) / 2
-    found = []
-    while len(found) < int(kills):
+    save_seconds = (time.monotonic() - begun) / 2
+    states = []
+    while len(states) < int(kills):
         child = fork.Process(target=save_for_ever, args=(adapters, path))
         child.start()
-        time.sleep(0.01 + generator.uniform(0, 4) * each)
+        time.sleep(0.01 + generator.uniform(0, 4) * save_seconds)
         os.kill(child.pid, signal.SIGKILL)
         child.join()
         assert child.exitcode == -signal.SIGKILL, child.exitcode
@@ -52,8 +52,8 @@ def main(out, kills, seed):
             state = known.index(digest(holdfast.load(path, model)))
         except ValueError as error:
             state = str(error)
-        found.append([state, len(parts)])
-    print(json.dumps(found))
+        states.append([state, len(parts)])
+    print(json.dumps(states))
 
 
 def save_for_ever(adapters, path):

@@ -35,11 +35,11 @@ def kills(
         folder = Path(temporary)
         for index, method in enumerate(methods):
             count = runs // len(methods) + (index < runs % len(methods))
-            reached, found = kill_run(method, count, seed, folder / str(index))
+            reached, findings = kill_run(method, count, seed, folder / str(index))
             met += len(reached)
             on_the_way += sum(1 for _, batches in reached if batches)
-            finished += found.pop("runs")
-            failures += [f"{method}: {what}" for what in found.values()]
+            finished += findings.pop("runs")
+            failures += [f"{method}: {finding}" for finding in findings.values()]
         saved = kill_save(saves, seed, folder / "saves") if saves else []
     failures += [f"save: {state}" for state, _ in saved if not isinstance(state, int)]
     counts = {
@@ -65,19 +65,19 @@ def kill_run(
     whole = lasting(perform(run, materials, folder / "whole").rows)
     pieces = folder / "pieces"
     reached = _child(kill_runs.__name__, materials.folder, pieces, method, count, seed)
-    found: dict[str, object] = {}
-    places = sorted(pieces.iterdir())
-    with progress(f"Comparing {method}", len(places)) as advance:
-        for place in places:
-            done = perform(run, materials, place, resume=True)
+    findings: dict[str, object] = {}
+    folders = sorted(pieces.iterdir())
+    with progress(f"Comparing {method}", len(folders)) as advance:
+        for piece in folders:
+            done = perform(run, materials, piece, resume=True)
             if not lasting(done.rows).equals(whole):
-                found[place.name] = f"run {place.name} has other rows than one never stopped"
-            if (left := sorted(p.name for p in done.path.iterdir())) != FILES:
-                found[f"{place.name} files"] = f"run {place.name} left {', '.join(left)}"
+                findings[piece.name] = f"run {piece.name} has other rows than one never stopped"
+            if (files := sorted(p.name for p in done.path.iterdir())) != FILES:
+                findings[f"{piece.name} files"] = f"run {piece.name} left {', '.join(files)}"
             advance(1)
     if len(reached) != count:
-        found["count"] = f"{len(reached)} kills instead of {count}"
-    return reached, {**found, "runs": len(places)}
+        findings["count"] = f"{len(reached)} kills instead of {count}"
+    return reached, {**findings, "runs": len(folders)}
 
 
 FILES = ["manifest.json", "rows.parquet"]
@@ -86,8 +86,8 @@ FILES = ["manifest.json", "rows.parquet"]
 def kill_save(count: int, seed: int, folder: Path) -> list[list[int | str]]:
     """Of each kill: which of two states the file holds, or what is wrong with it; and how many
     half-written files there were."""
-    found: list[list[int | str]] = _child(kill_saves.__name__, folder, count, seed)
-    return found
+    states: list[list[int | str]] = _child(kill_saves.__name__, folder, count, seed)
+    return states
 
 
 def lasting(rows: pl.DataFrame) -> pl.DataFrame:
@@ -98,5 +98,5 @@ def lasting(rows: pl.DataFrame) -> pl.DataFrame:
 def _child(module: str, *arguments: object) -> list[list[int]]:
     command = [sys.executable, "-m", module, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    found: list[list[int]] = json.loads(done.stdout)
-    return found
+    rows: list[list[int]] = json.loads(done.stdout)
+    return rows

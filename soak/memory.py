@@ -58,16 +58,20 @@ class Meter:
 
     def findings(self, most_mb: float, most_objects: int = 2_000) -> list[str]:
         """What grew."""
-        found = []
+        findings = []
         if not self.growth_mb <= most_mb:  # a NaN, too: nothing was measured
-            found.append(f"resident memory grew by {self.growth_mb:.1f} MB, admitted {most_mb:g}")
+            findings.append(
+                f"resident memory grew by {self.growth_mb:.1f} MB, admitted {most_mb:g}"
+            )
         if self.objects[-1] - self.objects[0] > most_objects:
-            found.append(
+            findings.append(
                 f"live Python objects grew from {self.objects[0]:,} to {self.objects[-1]:,}"
             )
         if len(set(self.state)) > 1:
-            found.append(f"the state file grew from {self.state[0]:,} to {max(self.state):,} bytes")
-        return found
+            findings.append(
+                f"the state file grew from {self.state[0]:,} to {max(self.state):,} bytes"
+            )
+        return findings
 
     def summary(self) -> dict[str, object]:
         span = self.images[-1] - self.images[0]

@@ -41,7 +41,7 @@ def recurring(
     shown = 0
     for method in methods:
         adapter = holdfast.adapt(model, method, source=source, seed=seed)
-        meter, right, seen = Meter(), [0] * visits, [0] * visits
+        meter, right, images_of = Meter(), [0] * visits, [0] * visits
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             flow = stream.over(glyphs.benchmark(), seed=seed)
@@ -50,22 +50,24 @@ def recurring(
                 for batch in flow:
                     if batch.visit > visit:
                         visit = batch.visit
-                        meter.measure(sum(seen), adapter)
+                        meter.measure(sum(images_of), adapter)
                     predicted = adapter(batch.images).argmax(1)
                     right[visit] += int((predicted == batch.labels).sum())
-                    seen[visit] += len(batch.images)
+                    images_of[visit] += len(batch.images)
                     refused += adapter.last.refused is not None
                     advance(len(batch.images))
-                meter.measure(sum(seen), adapter)
-        shown += sum(seen)
-        accuracies[method] = [100 * r / s for r, s in zip(right, seen, strict=True)]
-        found = meter.findings(most_mb) + ([f"{refused} batches were refused"] if refused else [])
-        failures += [f"{method}: {what}" for what in found]
-        told = ", ".join(f"{name} {value}" for name, value in meter.summary().items())
-        print(f"  {method}: {told}", flush=True)
+                meter.measure(sum(images_of), adapter)
+        shown += sum(images_of)
+        accuracies[method] = [100 * r / s for r, s in zip(right, images_of, strict=True)]
+        findings = meter.findings(most_mb) + (
+            [f"{refused} batches were refused"] if refused else []
+        )
+        failures += [f"{method}: {finding}" for finding in findings]
+        summary = ", ".join(f"{name} {value}" for name, value in meter.summary().items())
+        print(f"  {method}: {summary}", flush=True)
     table = columns("visit", *accuracies)
     for visit, row in enumerate(zip(*accuracies.values(), strict=True), 1):
         table.add_row(str(visit), *(f"{value:.1f}" for value in row))
     show(table)
-    ends = {m: f"{found[0]:.1f} to {found[-1]:.1f} %" for m, found in accuracies.items()}
+    ends = {m: f"{by_visit[0]:.1f} to {by_visit[-1]:.1f} %" for m, by_visit in accuracies.items()}
     return Verdict("recurring", {**counts, "images": f"{shown:,}", **ends}, tuple(failures))

@@ -27,8 +27,8 @@ def rehearsing(minutes: float = 10.0, seed: int = 0, methods: tuple[str, ...] = 
     minutes: of the rehearsal. seed: of the moment at which it is killed.
     methods: candidates; the rehearsal's own if there are none.
     """
-    with tempfile.TemporaryDirectory() as place:
-        killed, whole = Path(place) / "killed", Path(place) / "whole"
+    with tempfile.TemporaryDirectory() as folder:
+        killed, whole = Path(folder) / "killed", Path(folder) / "whole"
         words = ["--minutes", str(minutes), *(word for name in methods for word in ("-m", name))]
         begun = time.monotonic()
         process = subprocess.Popen(command(killed, words), stdout=subprocess.DEVNULL)
@@ -88,8 +88,8 @@ def wait_for_plan(folder: Path, process: subprocess.Popen[bytes]) -> float:
 
 def ending(folder: Path) -> dict[str, Any]:
     """All that is told at the end, but for times."""
-    told: dict[str, Any] = json.loads((folder / "rehearsal.json").read_text(encoding="utf-8"))
-    for standing in told["standings"]:
+    result: dict[str, Any] = json.loads((folder / "rehearsal.json").read_text(encoding="utf-8"))
+    for standing in result["standings"]:
         for name in TIMES:
             standing.pop(name)
-    return told
+    return result

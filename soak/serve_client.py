@@ -42,8 +42,8 @@ class Client:
         status, text = self.ask(method, path, *arguments)
         if status != 200:
             raise Refused(status, text.decode(errors="replace")[:300])
-        found: dict[str, Any] = json.loads(text)
-        return found
+        answer: dict[str, Any] = json.loads(text)
+        return answer
 
     def infer(self, stream: str, images: Tensor, request: str | None = None) -> Tensor:
         given = {
@@ -53,8 +53,8 @@ class Client:
             "data": images.flatten().tolist(),
         }
         body = json.dumps({"inputs": [given], **({"id": request} if request else {})}).encode()
-        told = self.told("POST", "/v2/models/model/infer", body, {"x-session-id": stream})
-        logits = next(one for one in told["outputs"] if one["name"] == "logits")
+        answer = self.told("POST", "/v2/models/model/infer", body, {"x-session-id": stream})
+        logits = next(output for output in answer["outputs"] if output["name"] == "logits")
         return torch.tensor(logits["data"]).view(logits["shape"])
 
     def images_in_state(self, stream: str) -> int:

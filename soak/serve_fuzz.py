@@ -98,18 +98,16 @@ VALUES: tuple[Any, ...] = (
 def _mutated(body: Any, dice: random.Random) -> Any:
     """The body with one of its parts replaced, removed or moved, a few times."""
     for _ in range(dice.randrange(1, 4)):
-        place: Any = body
-        while isinstance(place, dict | list) and place:
-            key = (
-                dice.choice(list(place)) if isinstance(place, dict) else dice.randrange(len(place))
-            )
-            if dice.random() < 0.4 or not isinstance(place[key], dict | list):
+        part: Any = body
+        while isinstance(part, dict | list) and part:
+            key = dice.choice(list(part)) if isinstance(part, dict) else dice.randrange(len(part))
+            if dice.random() < 0.4 or not isinstance(part[key], dict | list):
                 if dice.random() < 0.2:
-                    del place[key]
+                    del part[key]
                 else:
-                    place[key] = dice.choice(VALUES)
+                    part[key] = dice.choice(VALUES)
                 break
-            place = place[key]
+            part = part[key]
     return body
 
 
@@ -150,13 +148,13 @@ async def ask(
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }
-    left, sent = list(chunks), []
+    unsent, sent = list(chunks), []
 
     async def receive() -> dict[str, Any]:
-        if not left:
+        if not unsent:
             return {"type": "http.disconnect"}
-        body = left.pop(0)
-        return {"type": "http.request", "body": body, "more_body": bool(left)}
+        body = unsent.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(unsent)}
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
@@ -209,7 +207,7 @@ async def _fuzz(front: Front, requests: int, seed: int) -> tuple[str, list[str]]
     if front.bodies.held:
         faults["bodies"] = f"{front.bodies.held} bytes are held for ever"
     counts = ", ".join(f"{status}: {count:,}" for status, count in sorted(tally.items()))
-    return counts, [f"{what}: {example}" for what, example in faults.items()]
+    return counts, [f"{message}: {example}" for message, example in faults.items()]
 
 
 def _state(front: Front) -> tuple[object, ...]:

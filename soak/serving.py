@@ -68,29 +68,29 @@ class Camera:
         while self.next < len(self.images):
             image = self.images[self.next][None]
             try:
-                found = self.client.infer(self.name, image, f"{self.name}-{self.next}")
+                logits = self.client.infer(self.name, image, f"{self.name}-{self.next}")
             except Unreachable:
                 return
             except Refused as refused:
                 if refused.status != 503:
                     self.faults.append(f"image {self.next} of {self.name} got {refused}")
                 return
-            self._check(found)
+            self._check(logits)
             self.answered.append(time.monotonic())
             self.next += 1
 
-    def _check(self, found: Tensor) -> None:
-        gap = (found - self.answers[self.next]).abs().max()
+    def _check(self, logits: Tensor) -> None:
+        gap = (logits - self.answers[self.next]).abs().max()
         if float(gap) != 0:
             self.faults.append(f"image {self.next} of {self.name} got another answer, by {gap:.2g}")
 
     def go_on(self, killed: float, interval: float) -> int:
         """After a restart: how many answers the server has forgotten, which are sent again."""
         known = self.client.images_in_state(self.name)
-        kept = sum(at < killed - interval for at in self.answered)
-        if not kept <= known <= self.next + 1:
+        saved = sum(at < killed - interval for at in self.answered)
+        if not saved <= known <= self.next + 1:
             self.faults.append(
-                f"{self.name} goes on after {known} images; {self.next} were answered, {kept} of "
+                f"{self.name} goes on after {known} images; {self.next} were answered, {saved} of "
                 "them longer ago than the interval"
             )
         lost = max(0, self.next - known)
@@ -186,15 +186,15 @@ def serving(
     counts: dict[str, object] = {"seed": seed}
     failures: list[str] = []
     case = Case(streams=6, images=150)
-    for what, number, how, every in (
+    for name, number, how, every in (
         ("SIGKILL", kills, signal.SIGKILL, interval),
         ("SIGKILL, write-through", kills, signal.SIGKILL, 0.0),
         ("SIGTERM", ends, signal.SIGTERM, 1e6),
     ):
         if number:
-            found, faults = end_servers(case, number, how, every, seed)
-            counts[what] = f"{number} ({found.answered:,} images, {found.forgotten} forgotten)"
-            failures += [f"{what}: {fault}" for fault in faults]
+            endings, faults = end_servers(case, number, how, every, seed)
+            counts[name] = f"{number} ({endings.answered:,} images, {endings.forgotten} forgotten)"
+            failures += [f"{name}: {fault}" for fault in faults]
     if requests:
         tried, faults = fuzz_server(requests, seed)
         counts["hostile requests"] = f"{requests:,} ({tried})"

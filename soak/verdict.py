@@ -18,6 +18,6 @@ class Verdict:
         return not self.failures
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {value}" for name, value in self.counts.items())
+        summary = ", ".join(f"{name} {value}" for name, value in self.counts.items())
         outcome = "PASSED" if self.passed else f"FAILED ({len(self.failures)} found)"
-        return f"{self.name}: {outcome}: {told}"
+        return f"{self.name}: {outcome}: {summary}"

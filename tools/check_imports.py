@@ -60,7 +60,7 @@ class Import(NamedTuple):
 def check(root: Path) -> list[str]:
     """What is wrong below a folder that holds the package: `file:line: what, and what to do`."""
     modules = {_module_name(file.relative_to(root)): file for file in root.glob(f"{NAME}/**/*.py")}
-    imports = [one for module in modules for one in _imports(module, modules)]
+    imports = [statement for module in modules for statement in _imports(module, modules)]
     return [*_without_rule(modules), *dict.fromkeys(_wrong_way(imports)), *_cycles(imports)]
 
 
@@ -118,19 +118,19 @@ def _without_rule(modules: dict[str, Path]) -> Iterator[str]:
 
 def _wrong_way(imports: list[Import]) -> Iterator[str]:
     for importer, imported, file, line in imports:
-        package, other = _package(importer), _package(imported)
-        if other != package and other in FORBIDDEN.get(package, ()):
+        package, target = _package(importer), _package(imported)
+        if target != package and target in FORBIDDEN.get(package, ()):
             yield (
-                f"{file}:{line}: {package} may not import {other} ({imported}): pass what it needs "
-                "as an argument, or move it below both."
+                f"{file}:{line}: {package} may not import {target} ({imported}): pass what it "
+                "needs as an argument, or move it below both."
             )
 
 
 def _cycles(imports: list[Import]) -> Iterator[str]:
     """One cycle of each group of modules that reach each other."""
     graph: dict[str, set[str]] = {}
-    for one in imports:
-        graph.setdefault(one.importer, set()).add(one.imported)
+    for statement in imports:
+        graph.setdefault(statement.importer, set()).add(statement.imported)
     while True:
         try:
             TopologicalSorter(graph).prepare()
@@ -139,10 +139,15 @@ def _cycles(imports: list[Import]) -> Iterator[str]:
         else:
             return
         pairs = list(pairwise(cycle))
-        lines = [next(one for one in imports if one[:2] == pair) for pair in pairs]
-        places = "; ".join(f"{one.file}:{one.line} imports {one.imported}" for one in lines[1:])
+        lines = [
+            next(statement for statement in imports if statement[:2] == pair) for pair in pairs
+        ]
+        others = "; ".join(
+            f"{statement.file}:{statement.line} imports {statement.imported}"
+            for statement in lines[1:]
+        )
         yield (
-            f"{lines[0].file}:{lines[0].line}: a cycle: it imports {lines[0].imported}; {places}. "
+            f"{lines[0].file}:{lines[0].line}: a cycle: it imports {lines[0].imported}; {others}. "
             "Move what both need into a module below them."
         )
         graph[cycle[0]].discard(cycle[1])

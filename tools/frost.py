@@ -65,11 +65,11 @@ def feather(
     spread, light = rng.uniform(0.5, 1.0), rng.uniform(60, 255)
     steps = max(4, int(length / 6))
     for step in range(steps):
-        left = 1 - step / steps
+        remaining = 1 - step / steps
         end = (x + math.cos(heading) * length / steps, y + math.sin(heading) * length / steps)
-        draw.line((x, y, *end), fill=int(light), width=1 + round(2 * left))
+        draw.line((x, y, *end), fill=int(light), width=1 + round(2 * remaining))
         for side in (-1, 1):
-            barb = 0.3 * length * left * rng.uniform(0.5, 1)
+            barb = 0.3 * length * remaining * rng.uniform(0.5, 1)
             way = heading + side * spread
             tip = (x + math.cos(way) * barb, y + math.sin(way) * barb)
             draw.line((x, y, *tip), fill=int(light * rng.uniform(0.5, 1)), width=2)

@@ -76,9 +76,11 @@ def render(font: Font, character: str) -> np.ndarray:
 
 
 def main() -> None:
-    masks = np.stack([np.stack([render(font, one) for one in CLASSES]) for font in ALL])
+    masks = np.stack([np.stack([render(font, character) for character in CLASSES]) for font in ALL])
     np.savez_compressed(TARGET / "atlas.npz", masks=masks)
-    rows = "\n".join(f"{Path(one.file).stem}: {one.licence} (Debian: {one.package})" for one in ALL)
+    rows = "\n".join(
+        f"{Path(font.file).stem}: {font.licence} (Debian: {font.package})" for font in ALL
+    )
     (TARGET / "LICENSES.txt").write_text(
         "atlas.npz holds small pictures of characters, rendered by tools/make_glyph_atlas.py from\n"
         "the fonts below. It holds no font. Each font's licence admits this; the licences' texts\n"

@@ -50,10 +50,10 @@ def fit(network: nn.Module, seed: int) -> None:
     order = torch.Generator().manual_seed(seed)
     with progress("Training", steps * BATCH) as advance:
         for step in range(steps):
-            place = step % (size // BATCH)
-            if place == 0:
+            batch = step % (size // BATCH)
+            if batch == 0:
                 shuffled = torch.randperm(size, generator=order)
-            chosen = shuffled[place * BATCH : (place + 1) * BATCH]
+            chosen = shuffled[batch * BATCH : (batch + 1) * BATCH]
             shown = (images[chosen].float() / 255).contiguous(memory_format=torch.channels_last)
             loss = F.cross_entropy(network(shown), glyphs.labels("train", chosen))
             optimizer.zero_grad()

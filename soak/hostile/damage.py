@@ -38,24 +38,24 @@ def byte_edits() -> st.SearchStrategy[list[tuple[str, float, Any]]]:
 
 
 def edited(contents: bytes, edits: list[tuple[str, float, Any]]) -> bytes:
-    for what, place, value in edits:
+    for kind, place, value in edits:
         at = min(int(place * len(contents)), max(len(contents) - 1, 0))
         before, after = contents[:at], contents[at:]
-        if what == "cut":
+        if kind == "cut":
             contents = before
-        elif what == "flip" and after:
+        elif kind == "flip" and after:
             contents = before + bytes([after[0] ^ (1 << value)]) + after[1:]
-        elif what == "overwrite":
+        elif kind == "overwrite":
             contents = before + value + after[len(value) :]
-        elif what == "insert":
+        elif kind == "insert":
             contents = before + value + after
-        elif what == "remove":
+        elif kind == "remove":
             contents = before + after[value:]
-        elif what == "number":
+        elif kind == "number":
             # Where sizes stand, in a place that eight bytes divide.
             at -= at % 8
             contents = contents[:at] + struct.pack("<Q", value) + contents[at + 8 :]
-        elif what == "all":
+        elif kind == "all":
             contents = value
     return contents
 
@@ -87,14 +87,14 @@ def json_edits() -> st.SearchStrategy[list[tuple[str, float, Any]]]:
 
 def edit_json(contents: Any, edits: list[tuple[str, float, Any]]) -> Any:
     contents = json.loads(json.dumps(contents))
-    for what, place, value in edits:
+    for kind, place, value in edits:
         keys = list(_keys(contents))
         if not keys:
             break
         holder, key = keys[min(int(place * len(keys)), len(keys) - 1)]
-        if what == "replace":
+        if kind == "replace":
             holder[key] = value
-        elif what == "remove":
+        elif kind == "remove":
             del holder[key]
         elif isinstance(holder, dict):
             holder[f"{key} too"] = value
@@ -143,19 +143,19 @@ def tensor_edits() -> st.SearchStrategy[list[tuple[str, float]]]:
 
 def edit_tensors(tensors: dict[str, Tensor], edits: list[tuple[str, float]]) -> dict[str, Tensor]:
     tensors = dict(tensors)
-    for what, place in edits:
+    for kind, place in edits:
         names = sorted(tensors)
         if not names:
             break
         name = names[min(int(place * len(names)), len(names) - 1)]
-        if what == "remove":
+        if kind == "remove":
             del tensors[name]
-        elif what == "rename":
+        elif kind == "rename":
             tensors[f"{name}x"] = tensors.pop(name)
-        elif what == "exchange":
+        elif kind == "exchange":
             tensors[name], tensors[names[0]] = tensors[names[0]], tensors[name]
         elif tensors[name].numel():
-            tensors[name] = TENSOR_EDITS[what](tensors[name]).clone().contiguous()
+            tensors[name] = TENSOR_EDITS[kind](tensors[name]).clone().contiguous()
     return tensors
 
 
@@ -184,13 +184,13 @@ def file_edits() -> st.SearchStrategy[Edits]:
 
 
 def write_edited(original: Path, edits: Edits, path: Path) -> None:
-    kind, what = edits
+    kind, changes = edits
     if kind == "bytes":
-        path.write_bytes(edited(original.read_bytes(), what))
+        path.write_bytes(edited(original.read_bytes(), changes))
         return
     header, tensors = read_signed(original)
     if kind == "header":
-        header = edit_json(header, what)
+        header = edit_json(header, changes)
     else:
-        tensors = edit_tensors(tensors, what)
+        tensors = edit_tensors(tensors, changes)
     write_signed(path, header, tensors)

@@ -83,8 +83,8 @@ def things(draw: st.DrawFn) -> Any:
 def poisoned(draw: st.DrawFn) -> Tensor:
     images = small_images(8)
     for value in draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=4)):
-        place = tuple(draw(st.integers(0, size - 1)) for size in images.shape)
-        images[place] = value
+        index = tuple(draw(st.integers(0, size - 1)) for size in images.shape)
+        images[index] = value
     return images
 
 
@@ -162,8 +162,8 @@ class AdapterDoor(Door):
             raise Harm(f"{spec} answered {type(images).__name__} with {tuple(answer.shape)}")
         if way != "features" and answer.shape[1] != CLASSES:
             raise Harm(f"{spec} gave logits of shape {tuple(answer.shape)}")
-        told = adapter.last.refused is not None if way == "call" else not images.isfinite().all()
-        if not (told or way != "call" or answer.isfinite().all()):
+        refused = adapter.last.refused is not None if way == "call" else not images.isfinite().all()
+        if not (refused or way != "call" or answer.isfinite().all()):
             raise Harm(f"{spec} gave logits that are not finite, and said nothing")
         if way == "call" and not unchanged and not self._is_finite(adapter):
             raise Harm(f"{spec} has NaN in its state")

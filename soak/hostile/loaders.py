@@ -102,9 +102,9 @@ class LoaderDoor(Door):
         return f"{_brief(shown)}{length}, limit={limit!r}, head={head!r}"
 
 
-def _brief(thing: Any) -> str:
-    if isinstance(thing, Tensor):
-        return f"<{thing.dtype} {'nested' if thing.is_nested else tuple(thing.shape)}>"
-    if isinstance(thing, list | tuple):
-        return f"[{', '.join(map(_brief, thing))}]"
-    return repr(thing)[:60]
+def _brief(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"<{value.dtype} {'nested' if value.is_nested else tuple(value.shape)}>"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_brief, value))}]"
+    return repr(value)[:60]

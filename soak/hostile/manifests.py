@@ -40,11 +40,11 @@ class ManifestDoor(Door):
         )
 
     def attempt(self, given: Any) -> None:
-        name, how, edits = given
+        name, kind, edits = given
         shutil.rmtree(self.damaged, ignore_errors=True)
         shutil.copytree(self.original, self.damaged)
         path = self.damaged / name
-        if how == "bytes":
+        if kind == "bytes":
             path.write_bytes(edited(path.read_bytes(), edits))
         else:
             path.write_text(json.dumps(edit_json(json.loads(path.read_text()), edits)))

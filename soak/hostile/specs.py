@@ -24,7 +24,7 @@ def written(draw: st.DrawFn, kinds_by_name: dict[str, Any], most: int) -> str:
     parts = []
     for _ in range(draw(st.integers(1, most))):
         name = draw(st.sampled_from(sorted(kinds_by_name)))
-        known = [one.name for one in kinds_by_name[name].settings()] or ["lr"]
+        known = [setting.name for setting in kinds_by_name[name].settings()] or ["lr"]
         settings = st.tuples(
             st.one_of(
                 st.sampled_from(known), st.sampled_from(["lr", "x", "", "batch", "__class__"])

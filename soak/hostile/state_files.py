@@ -41,8 +41,8 @@ class StateDoor(Door):
         write_edited(self.originals[spec], edits, self.path)
         source = self.source if "rmt" in spec else None
         adapter = holdfast.load(self.path, self.model, source)
-        found = adapter._state.saved()
-        if any(bool(t.isnan().any()) for t in found.values() if t.is_floating_point()):
+        tensors = adapter._state.saved()
+        if any(bool(t.isnan().any()) for t in tensors.values() if t.is_floating_point()):
             raise Harm("a state with NaN was taken")
         logits = adapter(small_images(8))
         if adapter.last.refused is None and not logits.isfinite().all():

@@ -142,9 +142,9 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
             f"{path} was saved from another model: its weights were {header['model'][:12]}…, "
             f"this model's are {model_hash[:12]}…. Load it with the model given to adapt()."
         )
-    held = files.under("source/", tensors)
+    of_source = files.under("source/", tensors)
     try:
-        check_contents(held, whole=False)
+        check_contents(of_source, whole=False)
     except ValueError as error:
         raise ValueError(f"{path}, of its source: {error}: adapt() anew.") from None
     try:
@@ -155,10 +155,10 @@ def load(path: str | Path, model: nn.Module, source: Source | None = None) -> Ad
         ) from error
     if source is not None:
         source.check_model(model_hash)
-        source = source.holding(held, header["fisher_samples"])
-    elif held:
+        source = source.holding(of_source, header["fisher_samples"])
+    elif of_source:
         source = Source(
-            model_hash, held, head=header["head"], fisher_samples=header["fisher_samples"]
+            model_hash, of_source, head=header["head"], fisher_samples=header["fisher_samples"]
         )
     if "replay" in method.needs and (source is None or source.loader is None):
         raise ValueError(

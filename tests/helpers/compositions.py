@@ -122,7 +122,7 @@ def has_neutral(spec: str) -> bool:
 def declares_neutral(plugin: type[holdfast.Method]) -> bool:
     """Whether it says under which settings it changes nothing, or that there are none such."""
     own = plugin.__mro__[: plugin.__mro__.index(holdfast.Method)]
-    return any("neutral" in vars(one) for one in own)
+    return any("neutral" in vars(kind) for kind in own)
 
 
 def needs_a_batch(spec: str) -> bool:
@@ -147,7 +147,7 @@ def trains_norms(spec: str) -> bool:
 def may_abstain(spec: str) -> bool:
     """Whether there are batches without a reliable image on which it takes no step."""
     method = holdfast.compose(spec)
-    silent = not any(one.always_drives() for one in method.methods)
+    silent = not any(part.always_drives() for part in method.methods)
     return silent and not method.host.steps_without_gradient
 
 

@@ -81,10 +81,13 @@ def manifest_of(run, *, images, batches, classes=10, started=0, hashes=HASHES, *
         "run": run.flat,
         "method": str(run.composition),
         "settings": {
-            part.name: {one.name: {"value": one.value, "from": one.origin} for one in part.settings}
+            part.name: {
+                setting.name: {"value": setting.value, "from": setting.origin}
+                for setting in part.settings
+            }
             for part in card(run.method, run.preset).parts
         },
-        "uncorrected": not all(one.keeps_probabilities() for one in run.composition.methods),
+        "uncorrected": not all(method.keeps_probabilities() for method in run.composition.methods),
         "stream": str(run.resolved_stream),
         "order": list(run.resolved_stream.domains()),
         "batches": batches,
@@ -183,7 +186,7 @@ def make_run(
     recorder = Recorder(classes)
     for seen in every:
         recorder.update(seen)
-    lines = [one.row() for one in every]
+    lines = [shown.row() for shown in every]
     if cut is not None:
         folder.write(lines[: cut // 2])
         folder.write(lines[cut // 2 : cut])

@@ -49,5 +49,5 @@ class Outline(HTMLParser):
 
 
 def data_of(text):
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    return json.loads(found)
+    (content,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(content)

@@ -47,8 +47,8 @@ class PlainSgd:
     def step(self, loss):
         self.apply(self.toy.gradients(loss))
 
-    def apply(self, found):
-        for name, gradient in zip(self.toy.trained, found, strict=True):
+    def apply(self, gradients):
+        for name, gradient in zip(self.toy.trained, gradients, strict=True):
             self.velocity[name] = self.momentum * self.velocity[name] + gradient
             move = self.velocity[name]
             if self.nesterov:
@@ -66,9 +66,9 @@ class PlainAdam:
     def step(self, loss):
         self.apply(self.toy.gradients(loss))
 
-    def apply(self, found):
+    def apply(self, gradients):
         self.count += 1
-        for name, g in zip(self.toy.trained, found, strict=True):
+        for name, g in zip(self.toy.trained, gradients, strict=True):
             self.first[name] = self.beta * self.first[name] + (1 - self.beta) * g
             self.second[name] = 0.999 * self.second[name] + 0.001 * g * g
             mean = self.first[name] / (1 - self.beta**self.count)

@@ -18,8 +18,8 @@ def plain_prototypes(net, batches):
 def contrast(w, prototypes, f, other, temperature):
     """Of 3B points each is an anchor; its positives are the two others of the same image."""
     nearest = []
-    for each in f.detach():
-        cosines = [each @ p / (each.norm() * p.norm()) for p in prototypes]
+    for feature in f.detach():
+        cosines = [feature @ p / (feature.norm() * p.norm()) for p in prototypes]
         nearest.append(prototypes[cosines.index(max(cosines))])
     points = torch.cat([torch.stack(nearest), f, other])
     points = (points @ w["0.weight"].T + w["0.bias"]).clamp_min(0) @ w["2.weight"].T + w["2.bias"]
@@ -42,20 +42,20 @@ class Part:
         self.optimizer = PlainAdam(self, settings["lr"]) if adam else PlainSgd(self, **settings)
 
     def gradients(self, loss):
-        return [self.found[name] for name in self.trained]
+        return [self.by_name[name] for name in self.trained]
 
 
 def descend(parts, loss, lr):
     names = [name for part in parts for name in part.trained]
-    found = torch.autograd.grad(loss, [parts[0].w[n] for n in names], allow_unused=True)
-    found = dict(zip(names, found, strict=True))
+    gradients = torch.autograd.grad(loss, [parts[0].w[n] for n in names], allow_unused=True)
+    gradients = dict(zip(names, gradients, strict=True))
     for part in parts:
-        part.found, part.optimizer.lr = found, lr
-        if found[part.trained[0]] is not None:
+        part.by_name, part.optimizer.lr = gradients, lr
+        if gradients[part.trained[0]] is not None:
             part.optimizer.step(loss)
 
 
 def projector(adapter):
     """The adapter's own; without a contrastive term there is none."""
-    found = [term for term in adapter._slots.terms if term.label == "contrastive"]
-    return dict(found[0].projector.named_parameters()) if found else {}
+    terms = [term for term in adapter._slots.terms if term.label == "contrastive"]
+    return dict(terms[0].projector.named_parameters()) if terms else {}

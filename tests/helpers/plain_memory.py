@@ -57,7 +57,7 @@ class PlainTimelyMemory:
         return time / (1 + math.exp(-age / self.capacity)) + doubt * uncertainty / math.log(CLASSES)
 
     def make_room(self, label, newcomer):
-        counts = [len(each) for each in self.lists]
+        counts = [len(group) for group in self.lists]
         if counts[label] < self.capacity / CLASSES:
             if sum(counts) < self.capacity:
                 return "free"
@@ -80,12 +80,12 @@ class PlainTimelyMemory:
         self.seen[rule] += 1
         if rule != "dropped":
             self.lists[label].append([image, uncertainty, 0])
-        for each in self.lists:
-            for item in each:
+        for group in self.lists:
+            for item in group:
                 item[2] += 1
 
     def items(self):
-        return [item for each in self.lists for item in each]
+        return [item for group in self.lists for item in group]
 
 
 class StoredToy(PlainToy):
@@ -152,7 +152,7 @@ class PlainBalancedMemory:
         self.met = {"room": 0, "largest": 0, "own": 0}
 
     def add(self, image, label):
-        sizes = [len(each) for each in self.lists]
+        sizes = [len(group) for group in self.lists]
         if sum(sizes) < self.capacity:
             self.met["room"] += 1
         elif sizes[label] == max(sizes):
@@ -165,7 +165,7 @@ class PlainBalancedMemory:
 
     def items(self):
         """By the order in which they came."""
-        return sorted((item for each in self.lists for item in each), key=lambda item: item[0])
+        return sorted((item for group in self.lists for item in group), key=lambda item: item[0])
 
 
 class PlainFifo:

@@ -47,8 +47,8 @@ def plain_fisher(net, batches):
     for images in batches:
         _, logits = toy(images)
         chosen = torch.log_softmax(logits, 1).gather(1, logits.argmax(1)[:, None])
-        found = toy.gradients(-chosen.mean())
-        total = [t + g * g for t, g in zip(total, found, strict=True)]
+        gradients = toy.gradients(-chosen.mean())
+        total = [t + g * g for t, g in zip(total, gradients, strict=True)]
     return [t / len(batches) for t in total]
 
 

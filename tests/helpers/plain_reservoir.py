@@ -19,12 +19,12 @@ def style(net, images):
         second = F.conv2d(
             net.norm1(first).clamp_min(0), net.conv2.weight, net.conv2.bias, stride=2, padding=1
         )
-    found = []
+    variances = []
     for x in (first, second):
         flat = x.movedim(1, 0).flatten(1)
         mean = flat.mean(1, keepdim=True)
-        found.append(torch.log(((flat - mean) ** 2).sum(1) / (flat.shape[1] - 1)))
-    return torch.cat(found)
+        variances.append(torch.log(((flat - mean) ** 2).sum(1) / (flat.shape[1] - 1)))
+    return torch.cat(variances)
 
 
 class PlainReservoir:

@@ -44,13 +44,13 @@ class CountedData:
 
 def shown(batches):
     """(domain, image index, label) of every sample, as its image says."""
-    found = []
+    samples = []
     for batch in batches:
         for name, image, label in zip(batch.domains, batch.images, batch.labels, strict=True):
             if label >= 0:
                 assert image[2, 0, 0] == label
-            found.append((name, int(image[1, 0, 0]), int(label)))
-    return found
+            samples.append((name, int(image[1, 0, 0]), int(label)))
+    return samples
 
 
 def visited(batches):

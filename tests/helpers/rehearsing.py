@@ -19,7 +19,7 @@ def large(images):
 
 def loader(batches=12, count=28, seed=0):
     """Batches with as many images of each class."""
-    found = []
+    made = []
     for number in range(batches):
         some = [
             labelled(count=count // CLASSES, seed=seed + 100 * number + c, label=c)
@@ -27,8 +27,8 @@ def loader(batches=12, count=28, seed=0):
         ]
         images, labels = (torch.cat(parts) for parts in zip(*some, strict=True))
         mixed = torch.randperm(count, generator=torch.Generator().manual_seed(number))
-        found.append((large(images)[mixed], labels[mixed]))
-    return found
+        made.append((large(images)[mixed], labels[mixed]))
+    return made
 
 
 def net(inner=None):
@@ -56,7 +56,7 @@ def rehearse(folder=None, *, batches=12, **options):
 
 def ending(folder):
     """What a rehearsal wrote at its end, but for times."""
-    found = json.loads((folder / "rehearsal.json").read_text())
-    for one in found["standings"]:
-        one.pop("cost")
-    return found
+    rehearsed = json.loads((folder / "rehearsal.json").read_text())
+    for standing in rehearsed["standings"]:
+        standing.pop("cost")
+    return rehearsed

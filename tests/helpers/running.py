@@ -73,10 +73,10 @@ def warnings_of(adapter, batches):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         run(adapter, batches)
-    return [str(one.message) for one in caught]
+    return [str(warning.message) for warning in caught]
 
 
 def assert_equal(got, expected):
     assert len(got) == len(expected)
-    for one, other in zip(got, expected, strict=True):
-        assert torch.equal(one, other)
+    for ours, theirs in zip(got, expected, strict=True):
+        assert torch.equal(ours, theirs)

@@ -25,9 +25,9 @@ def lasting(rows):
     return rows.select(name for name in rows.columns if "time" not in name and "memory" not in name)
 
 
-def same_rows(one, other):
-    one, other = lasting(one.rows), lasting(other.rows)
-    return len(one) > 0 and one.equals(other)
+def same_rows(first, second):
+    first, second = lasting(first.rows), lasting(second.rows)
+    return len(first) > 0 and first.equals(second)
 
 
 class Killed(BaseException):

@@ -33,7 +33,7 @@ def borders():
             yield from (edge, np.nextafter(edge, np.float32(0)), np.nextafter(edge, np.float32(1)))
 
 
-BORDERS = sorted({float(one) for one in borders()})
+BORDERS = sorted({float(border) for border in borders()})
 CONFIDENCES = st.sampled_from(BORDERS) | st.floats(0, 1, width=32)
 IMAGES = st.builds(
     Image,
@@ -72,8 +72,8 @@ def mean(values):
     return sum(values) / len(values) if values else math.nan
 
 
-def is_close(one, other):
-    return one == pytest.approx(other, rel=1e-9, abs=1e-12, nan_ok=True)
+def is_close(value, expected):
+    return value == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
 
 
 def cut(images, places):

@@ -154,7 +154,7 @@ def typical_images() -> Tensor:
 
 def source_batches(dtype=torch.float32, batches=3, size=14, seed=50):
     images = stream(("some",) * batches, dtype, size, seed=seed)
-    return [(each, torch.arange(len(each)) % CLASSES) for each in images]
+    return [(batch, torch.arange(len(batch)) % CLASSES) for batch in images]
 
 
 def images_of(batches):
@@ -174,9 +174,9 @@ def state_of(adapter: holdfast.Adapter) -> dict[str, Tensor]:
     return state | {name: tensor.clone() for name, tensor in adapter._state.extra_state().items()}
 
 
-def assert_same_state(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    assert one.keys() == other.keys()
-    different = [name for name in one if not torch.equal(one[name], other[name])]
+def assert_same_state(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
+    assert first.keys() == second.keys()
+    different = [name for name in first if not torch.equal(first[name], second[name])]
     assert not different
 
 

@@ -35,9 +35,10 @@ def code_hash(part: str = "") -> str:
 
 
 def code_hashes(methods: Iterable[Method]) -> dict[str, str | None]:
-    """Of the code that decides what these do: holdfast's own, and files of methods of one's own."""
-    own = [type(one) for one in methods if is_own(type(one))]
-    return {"code": code_hash(), **{f"method {one.name}": own_hash(one) for one in own}}
+    """Hashes of the code that these methods run: holdfast's own, and the files of a user's own
+    methods."""
+    own = [type(method) for method in methods if is_own(type(method))]
+    return {"code": code_hash(), **{f"method {kind.name}": own_hash(kind) for kind in own}}
 
 
 def hash_source(package: Path, part: str = "") -> str:
@@ -49,15 +50,15 @@ def hash_source(package: Path, part: str = "") -> str:
     return digest.hexdigest()
 
 
-def _statements(what: object) -> str:
-    """Like `ast.dump`, in the same words under every Python, and without texts that stand alone."""
-    if isinstance(what, list):
-        return f"[{' '.join(_statements(one) for one in what if not _is_text(one))}]"
-    if not isinstance(what, ast.AST):
-        return repr(what)
-    # Older Pythons lack fields that are empty in what newer ones read of the same source.
-    filled = ((name, value) for name, value in ast.iter_fields(what) if value not in (None, []))
-    return f"{type(what).__name__}({' '.join(f'{n}={_statements(value)}' for n, value in filled)})"
+def _statements(node: object) -> str:
+    """Like `ast.dump`, but the same under every Python version, and without docstrings."""
+    if isinstance(node, list):
+        return f"[{' '.join(_statements(part) for part in node if not _is_text(part))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    # Empty fields are left out: older Pythons do not have all of those that newer ones read.
+    filled = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
+    return f"{type(node).__name__}({' '.join(f'{n}={_statements(value)}' for n, value in filled)})"
 
 
 def _is_text(statement: object) -> bool:

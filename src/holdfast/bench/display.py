@@ -41,7 +41,7 @@ NARROW = 8
 
 
 def announce(lines: Iterable[str]) -> None:
-    """Where progress is told too, so that results can go into a file by themselves."""
+    """To stderr, where progress goes too, so that stdout holds results only."""
     for line in lines:
         print(line, file=sys.stderr, flush=True)
 
@@ -78,7 +78,7 @@ def preview_streams(
                 materials.model(run)
             except Exception as error:
                 failed.setdefault(_why(error), f"the model {run.model.name or ''}".strip())
-        notices |= {f"{what} cannot be opened: {why}": None for why, what in failed.items()}
+        notices |= {f"{subject} cannot be opened: {why}": None for why, subject in failed.items()}
     return sizes + [f"note: {text}" for text in notices]
 
 
@@ -122,7 +122,7 @@ class Display(ABC):
 
     @property
     def finished(self) -> int:
-        return sum(one.folder is not None for one in self.outcomes.values())
+        return sum(ended.folder is not None for ended in self.outcomes.values())
 
     def __call__(self, number: int, news: Progress | Ended) -> None:
         before = self.latest.get(number)
@@ -138,7 +138,7 @@ class Display(ABC):
 
     @abstractmethod
     def update(self, number: int, before: Progress | None, news: Progress | Ended) -> Iterator[str]:
-        """Take in what is new of a run, after what was told of it before; and say it in lines."""
+        """Take in news of a run, and yield the lines that tell it; `before` is the news before."""
 
 
 class Board(Display):
@@ -185,14 +185,14 @@ class Board(Display):
 
     def _cells(self, title: str) -> dict[str, Text]:
         """Accuracies so far, the mean over seeds; the domain at hand in italics."""
-        runs = {n: one for n, one in list(self.latest.items()) if self.titles[n] == title}
+        runs = {n: run for n, run in list(self.latest.items()) if self.titles[n] == title}
         at_hand = runs[self._now].domain if self._now in runs else None
-        found = {}
-        for name in dict.fromkeys(name for one in runs.values() for name in one.scores):
-            values = [one.scores[name] for one in runs.values() if name in one.scores]
+        cells = {}
+        for name in dict.fromkeys(name for run in runs.values() for name in run.scores):
+            values = [run.scores[name] for run in runs.values() if name in run.scores]
             style = "italic cyan" if name == at_hand else ""
-            found[name] = Text(f"{sum(values) / len(values):.1f}", style)
-        return found
+            cells[name] = Text(f"{sum(values) / len(values):.1f}", style)
+        return cells
 
     def _progress(self) -> Text:
         number, count = self._now, len(self.names)
@@ -201,11 +201,11 @@ class Board(Display):
         last = self.latest[number]
         spent, done = time.monotonic() - self._start, last.done - self._before
         rate = done / spent if spent and done else 0.0
-        left = (last.batches - last.done) / rate if rate else 0.0
+        remaining = (last.batches - last.done) / rate if rate else 0.0
         return Text(
             f"run {number + 1} of {count}: {self.names[number]}, "
             f"batch {last.done} of {last.batches}  "
-            + (f"{rate:.1f} batches/s, {clock(left)} left" if rate else "")
+            + (f"{rate:.1f} batches/s, {clock(remaining)} left" if rate else "")
         )
 
 
@@ -239,8 +239,8 @@ class Roster(Display):
         count, failed = len(self.outcomes), len(self.outcomes) - self.finished
         self._bars.update(self._all, completed=count, metric=f"{failed} failed" if failed else "")
         mean = f": mean {before.accuracy:.2f} %, {before.done} batches" if before else ""
-        what = f"failed: {news.error}" if news.error else f"finished{mean}"
-        yield f"[{count}/{len(self.names)}] {self.names[number]} {what}"
+        outcome = f"failed: {news.error}" if news.error else f"finished{mean}"
+        yield f"[{count}/{len(self.names)}] {self.names[number]} {outcome}"
 
 
 def clock(seconds: float) -> str:

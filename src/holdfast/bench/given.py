@@ -12,7 +12,7 @@ from holdfast.bench.options import OPTIONS
 if TYPE_CHECKING:
     from holdfast.bench.plan import Run
 
-# Where runs lie, unless somebody says otherwise.
+# The folder of runs by default.
 RUNS = Path("runs")
 
 
@@ -36,7 +36,7 @@ class GivenOptions:
             and not (value is None or value == () or value is _usual(name))
         }
 
-    def plan(self, method: str, seed: int, **others: object) -> Run:
+    def plan(self, method: str, seed: int, **options: object) -> Run:
         import torch
 
         from holdfast.bench.plan import Run
@@ -46,7 +46,7 @@ class GivenOptions:
             "threads": share_of_cores(1),
         }
         given = {name: value for name, value in self.given.items() if name in OPTIONS}
-        return Run.of(method, **{**usual, **given, **others, "seed": seed})
+        return Run.of(method, **{**usual, **given, **options, "seed": seed})
 
     def shared_by(self, jobs: int) -> GivenOptions:
         """The same, with the cores shared among so many runs at a time."""
@@ -66,7 +66,7 @@ class GivenOptions:
 
 
 def _usual(name: str) -> bool | None:
-    """What a flag that says yes or no is where nobody gave it; None: the option is none."""
+    """The default of a yes-or-no flag; None: the option is not one."""
     default = OPTIONS[name].default if name in OPTIONS else False
     return default if isinstance(default, bool) else None
 

@@ -1,5 +1,5 @@
-"""A source that runs share: whether a model has one, and its file, of which several processes make
-parts."""
+"""The source that runs share: whether a model can have one, and its file, which several processes
+fill."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from holdfast.util import files
 
 
 def has_features(model: nn.Module, head: str | None, images: Tensor) -> bool:
-    """Whether a layer's output is the logits: what goes into it are features, as sources hold."""
+    """Whether the logits are a layer's output: that layer's input is the feature, which sources
+    hold."""
     try:
         with torch.no_grad():
             network = Network(model, head=head)
-            Step(network, network.prepare(images)).features  # noqa: B018  # which it looks for
+            Step(network, network.prepare(images)).features  # noqa: B018  # it looks for the head
     except ValueError:
         return False
     return True
@@ -31,13 +32,13 @@ def stored(path: Path) -> dict[str, Tensor]:
     return files.read(path, KIND)[1] if path.exists() else {}
 
 
-def beside(source: Source, there: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What was made of the same images by others. Fisher information is not, since how many images
-    it is of stands beside it."""
-    new = there.keys() - source.tensors.keys()
-    return {name: there[name] for name in new if not name.startswith("fisher/")}
+def beside(source: Source, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors that others made of the same images. Not Fisher information: how many images it was
+    made of is stored outside the tensors."""
+    new = saved.keys() - source.tensors.keys()
+    return {name: saved[name] for name in new if not name.startswith("fisher/")}
 
 
 def without_health(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Without that, an adapter estimates nothing."""
+    """Without what estimates of health are made from."""
     return {name: tensor for name, tensor in tensors.items() if not name.startswith("health/")}

@@ -30,7 +30,8 @@ LIBRARIES = ("torch", "numpy", "kornia", "polars", "safetensors")
 Metrics: TypeAlias = dict[str, int | float | None]
 """By name, as `Recorder.summary` has them; None: not defined."""
 
-# More classes than anyone has would take all memory; and no stream is as long as the second.
+# Limits on what a file may claim: more classes would take all memory, and no stream is as long as
+# the second.
 Classes: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=10**15)]
 
@@ -131,10 +132,13 @@ def describe(run: Run, materials: Materials) -> Manifest:
         run=run.as_used,
         method=run.composition.for_classes(classes).named_spec,
         settings={
-            part.name: {one.name: SettingValue(one.value, one.origin) for one in part.settings}
+            part.name: {
+                setting.name: SettingValue(setting.value, setting.origin)
+                for setting in part.settings
+            }
             for part in card(run.methods, run.preset, classes).parts
         },
-        uncorrected=not all(one.keeps_probabilities() for one in run.composition.methods),
+        uncorrected=not all(method.keeps_probabilities() for method in run.composition.methods),
         stream=str(run.resolved_stream),
         order=list(run.shown),
         batches=len(flow),
@@ -162,12 +166,12 @@ def normalisation(model: nn.Module) -> dict[str, list[float]] | None:
 
 
 def machine(device: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "system": platform.platform(),
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "device": device,
     }
     if device.startswith("cuda"):
-        found["device_name"] = torch.cuda.get_device_name(torch.device(device))
-    return found
+        facts["device_name"] = torch.cuda.get_device_name(torch.device(device))
+    return facts

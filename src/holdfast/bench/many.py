@@ -26,7 +26,7 @@ from holdfast.bench.store import RunFolder
 from holdfast.util.cpu import tune_cpu
 from holdfast.util.progress import stoppable
 
-# What a user, the data or the machine may cause; of anything else, its kind is told as well.
+# Errors that a user, the data or the machine may cause. Of any other, the message names the type.
 FAILURES = (ValueError, OSError, RuntimeError)
 
 # Seconds between two pieces of news of a run, and between two looks at whether to stop.
@@ -43,7 +43,7 @@ class Ended:
     error: str | None = None
 
 
-# Hears of a run, by its number in the list.
+# Is told news of a run, by the run's number in the list.
 Tell = Callable[[int, Progress | Ended], None]
 
 
@@ -58,48 +58,47 @@ def perform_all(
     tell: Tell = ignore,
     materials: Materials | None = None,
 ) -> list[Ended]:
-    """Do the runs, `jobs` at a time. Where they go on one by one, `materials` that are open already
-    are not opened again."""
-    how = {"resume": resume, "again": again, "every": every}
+    """Do the runs, `jobs` at a time. Those that go one by one use `materials`, if given."""
+    options = {"resume": resume, "again": again, "every": every}
     if jobs > 1 and len(runs) > 1:
-        return _in_processes(runs, out, how, jobs, tell)
+        return _in_processes(runs, out, options, jobs, tell)
     materials = materials or Materials(out / "cache")
     outcomes = []
     for number, run in enumerate(runs):
-        outcomes.append(attempt(run, materials, out, partial(tell, number), **how))
+        outcomes.append(attempt(run, materials, out, partial(tell, number), **options))
         tell(number, outcomes[-1])
     return outcomes
 
 
 def attempt(
-    run: Run, materials: Materials, out: Path, tell: Callable[[Progress], None], **how: Any
+    run: Run, materials: Materials, out: Path, tell: Callable[[Progress], None], **options: Any
 ) -> Ended:
-    """A run, or why there is none; `how` as for `perform`."""
+    """A run, or why there is none; `options` as for `perform`."""
     try:
-        folder = perform(run, materials, out, tell=tell, **how)
+        folder = perform(run, materials, out, tell=tell, **options)
     except Exception as error:
         known = isinstance(error, FAILURES) and str(error)
-        said = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
-        return Ended(run, error=" ".join(said.split()))
+        message = str(error) if known else f"{type(error).__name__}: {error}".rstrip(": ")
+        return Ended(run, error=" ".join(message.split()))
     return Ended(run, folder)
 
 
 def sparing(tell: Callable[[Progress], None]) -> Callable[[Progress], None]:
-    """Tells of the first batch and the last one, and between them not too often."""
-    told = -math.inf
+    """Passes on the first batch and the last one, and of those between one every now and then."""
+    last_told = -math.inf
 
     def pass_on(progress: Progress) -> None:
-        nonlocal told
+        nonlocal last_told
         now = time.monotonic()
-        if now - told >= NEWS_SECONDS or progress.done == progress.batches:
+        if now - last_told >= NEWS_SECONDS or progress.done == progress.batches:
             tell(progress)
-            told = now
+            last_told = now
 
     return pass_on
 
 
 def _in_processes(
-    runs: Sequence[Run], out: Path, how: Mapping[str, Any], jobs: int, tell: Tell
+    runs: Sequence[Run], out: Path, options: Mapping[str, Any], jobs: int, tell: Tell
 ) -> list[Ended]:
     """A fresh process for each run: one that dies takes no other with it."""
     outcomes: dict[int, Ended] = {}
@@ -110,7 +109,7 @@ def _in_processes(
             while going or (waiting and not stop.asked):
                 while waiting and len(going) < jobs and not stop.asked:
                     number, run = waiting.popleft()
-                    receiver, process = _start(run, out, how)
+                    receiver, process = _start(run, out, options)
                     going[receiver] = number, process
                 arrived: list[Any] = connection.wait(list(going), LOOK_SECONDS)
                 for ready in arrived:
@@ -130,7 +129,7 @@ def _in_processes(
                             continue  # it was stopped, and has not failed
                     tell(number, news)
                 if stop.asked and jobs:
-                    jobs = 0  # no more of them; and each is asked once
+                    jobs = 0  # start no more runs, and ask each only once
                     for _, process in going.values():
                         process.terminate()
         finally:
@@ -142,19 +141,19 @@ def _in_processes(
     return [outcomes[number] for number in range(len(runs))]
 
 
-def _start(run: Run, out: Path, how: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Where news of a process arrive, and the process."""
+def _start(run: Run, out: Path, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Start a process for a run: the end of a pipe at which its news arrives, and the process."""
     context = get_context("spawn")  # torch's threads do not survive a fork
     receiver, sender = context.Pipe(duplex=False)
-    # No daemon, since those may have no processes to read images ahead.
-    process = context.Process(target=_work, args=(sender, run, out, how))
+    # Not a daemon: daemons may not start processes that read images ahead.
+    process = context.Process(target=_work, args=(sender, run, out, options))
     with _ignore_sigint():
         process.start()
     sender.close()
     return receiver, process
 
 
-def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
+def _work(sender: Any, run: Run, out: Path, options: Mapping[str, Any]) -> None:
     """What a process does: one run."""
     tune_cpu()
     if hasattr(os, "setpgrp"):
@@ -167,13 +166,13 @@ def _work(sender: Any, run: Run, out: Path, how: Mapping[str, Any]) -> None:
 
     try:
         materials = Materials(out / "cache")
-        tell(attempt(run, materials, out, sparing(tell), **how))
+        tell(attempt(run, materials, out, sparing(tell), **options))
     except KeyboardInterrupt:
         tell(Ended(run, error="It was stopped. Repeat the command to go on with it."))
 
 
 def _follow_parent() -> None:
-    """Without the parent nobody waits for the run: it stops as if asked to."""
+    """Stop the run, as if asked to, once the parent is gone and nobody waits for it."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -47,12 +47,13 @@ SOURCES = {
 ATTACK: dict[str, Any] = {"steps": 10, "epsilon": 0.1}
 ATTACK_LARGE: dict[str, Any] = {"steps": 1, "epsilon": 0.2}
 
-# As many images as the paper takes for its prototypes, at most; drawn ones cost time.
+# At most as many images as the paper takes for its prototypes; fewer where images are drawn, which
+# takes time.
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 
-# Where a method needs no source, that of its health is made of so many images; and so many of each
-# kind of drift tell what answers are worth.
+# How many images a source for health alone is made of, where the method needs none; and how many
+# images of each kind of drift estimates are calibrated on.
 HEALTH_SOURCE = 3_000
 DRIFTED_IMAGES = 128
 
@@ -70,11 +71,11 @@ class Materials:
     def _cached(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._opened:
             self._opened[key] = make()
-        found: T = self._opened[key]
-        return found
+        value: T = self._opened[key]
+        return value
 
     def hashes(self, run: Run) -> dict[str, str | None]:
-        """Of what a run is made of, in place of the names that it goes by."""
+        """Hashes of what a run is made of, which count in place of names."""
         intruders, health = self._intruders(run), self.health_hash(run)
         return {
             **code_hashes(run.methods),
@@ -107,10 +108,11 @@ class Materials:
         return self._cached(("model hash", id(model)), lambda: model_fingerprint(model))
 
     def _model_code(self, run: Run) -> dict[str, str | None]:
-        """What a model of one's own does with its weights stands in a file."""
+        """The hash of the file that defines a user's own model: weights alone do not say what it
+        computes."""
         name = run.model.name or ""
-        found = self._cached(("model code", name), lambda: hash_of_code(name))
-        return {} if found is None else {"model file": found}
+        digest = self._cached(("model code", name), lambda: hash_of_code(name))
+        return {} if digest is None else {"model file": digest}
 
     def classes(self, run: Run) -> int:
         """How many classes the model knows; the data may have fewer."""
@@ -133,7 +135,7 @@ class Materials:
 
     @property
     def _images(self) -> Path:
-        """Images that are kept were made by some code, and serve that code alone."""
+        """Cached images are used only by the version of the code that made them."""
         return self.folder / "images" / code_hash("data")[:16]
 
     def _hash_of(self, data: DataSet | Images) -> str:
@@ -154,7 +156,7 @@ class Materials:
         return self._hash_of(self.data(run))
 
     def flow(self, run: Run) -> Flow:
-        """The run's stream over its data; made once for all who ask while it is the latest."""
+        """The run's stream over its data; the latest one is kept and shared."""
         if self._last_flow is None or self._last_flow[0] != run:
             self._last_flow = run, self._open_flow(run)
         return self._last_flow[1]
@@ -205,7 +207,7 @@ class Materials:
         return self.data_hash(run) if "fisher" in run.composition.needs else None
 
     def source_hash(self, run: Run) -> str | None:
-        """Of what the source is made from; None where the run's method needs none."""
+        """Hash of what the source is made from; None where the run's method needs none."""
         if not (run.composition.needs or run.analysis):
             return None
         path = _source_file(run)
@@ -215,8 +217,8 @@ class Materials:
         return _digest(f"{images} {fisher} {SOURCE_IMAGES} {_source_batch(run)}")
 
     def health_hash(self, run: Run) -> str | None:
-        """Of what estimates of accuracy go by; None where there are to be none, or nothing is known
-        of what the model was trained on, or of its features."""
+        """Hash of what estimates of accuracy are made from; None where none are wanted, or where
+        the model's training images or its features are not known."""
         if not (run.watch.health and self._has_features(run)):
             return None
         path = _source_file(run)
@@ -252,10 +254,10 @@ class Materials:
         fisher, cache = self._fisher_loader(run), self._sources(run)
 
         def loaded(path: Path, loader: Any = None, under_drift: Drifted | None = None) -> Source:
-            found = Source.load(path, loader, fisher, drifted=under_drift, cache=cache)
+            source = Source.load(path, loader, fisher, drifted=under_drift, cache=cache)
             if not health:
-                found.tensors = without_health(found.tensors)
-            return found
+                source.tensors = without_health(source.tensors)
+            return source
 
         if file is not None:
             return self._cached(("source", file, id(model), health), lambda: loaded(file))
@@ -292,14 +294,14 @@ class Materials:
         with FileLock(path.with_suffix(f".{for_what}.lock")):
             source = self.source(run)
             assert source is not None  # something is to be known
-            others = beside(source, stored(path))
-            source.tensors |= others if known[1] else without_health(others)
+            made = beside(source, stored(path))
+            source.tensors |= made if known[1] else without_health(made)
             yield
             # Processes that build other parts of it write into the same file.
             with FileLock(path.with_suffix(".lock")):
-                there = stored(path)
-                if not source.tensors.keys() <= there.keys():
-                    source.holding(beside(source, there), None).save(path)
+                on_disk = stored(path)
+                if not source.tensors.keys() <= on_disk.keys():
+                    source.holding(beside(source, on_disk), None).save(path)
 
     def _sources(self, run: Run) -> Path:
         code = _digest((code_hashes(run.methods), self._model_code(run)))
@@ -333,12 +335,12 @@ def check_device(name: str) -> None:
 
 
 def _source_batch(run: Run) -> int:
-    """Styles of batches are told apart from those of source batches as large as the stream's."""
+    """Where styles matter, source batches are as large as the stream's: styles depend on it."""
     return run.resolved_stream.batch if "styles" in run.composition.needs else SOURCE_BATCH
 
 
-def _digest(what: object) -> str:
-    return text_hash(repr(what))
+def _digest(content: object) -> str:
+    return text_hash(repr(content))
 
 
 def _source_file(run: Run) -> Path | None:

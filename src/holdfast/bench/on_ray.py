@@ -32,7 +32,7 @@ PATIENCE = 60.0
 # On a busy machine, it gives up on parts of its own after 15 seconds (ray-project/ray#65983).
 STARTS = 2
 
-# Nothing is told of its use, and it is silent on what it does not do to a GPU.
+# No usage statistics are sent, and no warning about GPUs is printed.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 # A cluster of this machine alone; only short messages go through its store.
@@ -52,7 +52,7 @@ def perform_on_ray(
     """Do the runs on a cluster: `auto` is one that this machine is part of, ray://HOST:PORT one
     elsewhere, `local` one of this machine alone, with that many cores, for as long as it takes."""
     outcomes: dict[int, Ended] = {}
-    how = {"resume": True, "again": again, "every": every}
+    options = {"resume": True, "again": again, "every": every}
     with _cluster(address, cores) as ray:
         _check_room(ray, runs)
         queues = import_module("ray.util.queue")
@@ -63,7 +63,7 @@ def perform_on_ray(
             task = ray.remote(num_cpus=run.machine.threads, num_gpus=gpus, max_retries=RETRIES)(
                 _work
             )
-            going[task.remote(number, run, out.resolve(), how, Path.cwd(), news)] = number
+            going[task.remote(number, run, out.resolve(), options, Path.cwd(), news)] = number
         try:
             while going:
                 done, _ = ray.wait(list(going), num_returns=1, timeout=LOOK_SECONDS)
@@ -92,13 +92,13 @@ def _cluster(address: str, cores: int | None) -> Iterator[Any]:
     require("ray", "--engine ray")
     ray = import_module("ray")
     local = {**LOCAL, "num_cpus": cores} if address == "local" else {}
-    for left in reversed(range(STARTS if local else 1)):
+    for retries in reversed(range(STARTS if local else 1)):
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local)
             break
         except Exception as error:  # some of its errors are of no other type
             ray.shutdown()
-            if not left:
+            if not retries:
                 raise ValueError(f"No Ray cluster answers at {address!r}: {error}") from None
     try:
         yield ray
@@ -108,8 +108,8 @@ def _cluster(address: str, cores: int | None) -> Iterator[Any]:
 
 def _check_room(ray: Any, runs: Sequence[Run]) -> None:
     """A task that fits no machine would wait for ever."""
-    there = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    cores = max(one.get("CPU", 0) for one in there)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cores = max(node.get("CPU", 0) for node in nodes)
     most = max(run.machine.threads for run in runs)
     if most > cores:
         raise ValueError(
@@ -117,7 +117,7 @@ def _check_room(ray: Any, runs: Sequence[Run]) -> None:
             "cores: lower --threads."
         )
     if any(run.machine.device.startswith("cuda") for run in runs) and not any(
-        one.get("GPU") for one in there
+        node.get("GPU") for node in nodes
     ):
         raise ValueError(
             "A run is for cuda, and no machine of the cluster has a GPU: pass --device cpu."
@@ -125,7 +125,7 @@ def _check_room(ray: Any, runs: Sequence[Run]) -> None:
 
 
 def _work(
-    number: int, run: Run, out: Path, how: Mapping[str, Any], folder: Path, news: Any
+    number: int, run: Run, out: Path, options: Mapping[str, Any], folder: Path, news: Any
 ) -> Ended:
     """What a worker does: one run."""
     tune_cpu()
@@ -138,7 +138,7 @@ def _work(
         with suppress(Exception):  # a run does not depend on who hears of it
             news.put_nowait((number, progress))
 
-    return attempt(run, _materials(out), out, sparing(tell), **how)
+    return attempt(run, _materials(out), out, sparing(tell), **options)
 
 
 @cache

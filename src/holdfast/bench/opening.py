@@ -31,18 +31,18 @@ def open_shown(shown: Sequence[str], data: DataOptions) -> DataSet:
     what the stream shows of it, with clean images if there are any."""
     options = {field: value for field, value in vars(data).items() if value is not None}
     name = options.pop("name")
-    some = [each for each in EVERY if each in shown] or CORRUPTIONS
+    needed = [shift for shift in EVERY if shift in shown] or CORRUPTIONS
     try:
-        return open_data(name, corruptions=tuple(dict.fromkeys((*CORRUPTIONS, *some))), **options)
+        return open_data(name, corruptions=tuple(dict.fromkeys((*CORRUPTIONS, *needed))), **options)
     except FileNotFoundError:
         for clean in (True, CLEAN in shown):
             with suppress(FileNotFoundError):
-                return open_data(name, corruptions=some, clean=clean, **options)
+                return open_data(name, corruptions=needed, clean=clean, **options)
         raise
 
 
 def check_size(data: DataSet, size: int | None) -> None:
-    """Images that lie in no folder have the size that they have."""
+    """Only images in folders are resized: for others, another size is an error."""
     *_, height, width = data.domains[-1].dataset.image(0).shape
     if size not in (None, height):
         raise ValueError(

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 # nothing     no number: where files lie, how fast they are read
 Decides = Literal["images", "method", "rounding", "repetition", "nothing"]
 
-# What else in a fingerprint tells it: the stream or the method with all settings resolved, or the
-# hash of the model.
+# Where a fingerprint holds it in another form: as a part of the stream or the method with all
+# settings resolved, or in the hash of the model.
 ToldBy = Literal["stream", "method", "model"]
 
 SEVERITY = 5
@@ -43,8 +43,8 @@ def option(
     **names: str,
 ) -> Any:
     """A field of the options of a run, with what else `Option` knows of it by name."""
-    said = {"help": help, "decides": decides, "told_by": told_by, "aliases": aliases}
-    return field(default=default, metadata={**said, **names})
+    known = {"help": help, "decides": decides, "told_by": told_by, "aliases": aliases}
+    return field(default=default, metadata={**known, **names})
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class RunOptions:
     @property
     def flat(self) -> dict[str, Any]:
         """What `of` takes, and a manifest holds."""
-        given = {one.flag: one.value_in(self) for one in OPTIONS.values()}
+        given = {opt.flag: opt.value_in(self) for opt in OPTIONS.values()}
         return {"method": self.method, **given, "tags": self.tags}
 
 
@@ -288,27 +288,27 @@ class Option:
 
 def _options(cls: type, group: str = "") -> dict[str, Option]:
     """The options of a class by flag, those of its groups among them."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     hints = get_type_hints(cls)
-    for one in fields(cls):
-        if is_dataclass(hints[one.name]):
-            found |= _options(hints[one.name], one.name)
-        elif one.metadata:
-            flag = one.metadata.get("flag", one.name)
-            usual = "" if one.default is None else str(one.default)
-            said = {"flag": flag, "title": flag, "usual": usual, **one.metadata}
-            found[flag] = Option(group, one.name, hints[one.name], one.default, **said)
-    return found
+    for item in fields(cls):
+        if is_dataclass(hints[item.name]):
+            options |= _options(hints[item.name], item.name)
+        elif item.metadata:
+            flag = item.metadata.get("flag", item.name)
+            usual = "" if item.default is None else str(item.default)
+            known = {"flag": flag, "title": flag, "usual": usual, **item.metadata}
+            options[flag] = Option(group, item.name, hints[item.name], item.default, **known)
+    return options
 
 
 OPTIONS = _options(RunOptions)
 
 
 def kind_of(hint: Any) -> Any:
-    """What a value is where there is one: words to choose from, or a type."""
+    """The type of a value that is not None, or the words to choose from."""
     if get_origin(hint) is Literal:
         return hint
-    return next(one for one in get_args(hint) or (hint,) if one is not NoneType)
+    return next(kind for kind in get_args(hint) or (hint,) if kind is not NoneType)
 
 
 def nested(flags: Mapping[str, object]) -> dict[str, Any]:
@@ -328,21 +328,21 @@ def nested(flags: Mapping[str, object]) -> dict[str, Any]:
 # Of a run's flat options: what has to be the same for runs to be compared, the stream aside, which
 # is compared as it is resolved;
 DECIDES_IMAGES = tuple(
-    flag for flag, one in OPTIONS.items() if one.decides == "images" and one.told_by != "stream"
+    flag for flag, opt in OPTIONS.items() if opt.decides == "images" and opt.told_by != "stream"
 )
 # what sets no runs of a comparison apart, or does so by what it is resolved to;
 NOT_COMPARED = {"method", "tags"} | {
     flag
-    for flag, one in OPTIONS.items()
-    if one.decides in ("repetition", "nothing") or one.told_by == "stream"
+    for flag, opt in OPTIONS.items()
+    if opt.decides in ("repetition", "nothing") or opt.told_by == "stream"
 }
 # what a reader of a report sees of how it was run, by title;
 FACTS = {
-    one.title: flag
-    for flag, one in OPTIONS.items()
-    if one.decides not in ("repetition", "nothing") and one.told_by not in ("stream", "model")
+    opt.title: flag
+    for flag, opt in OPTIONS.items()
+    if opt.decides not in ("repetition", "nothing") and opt.told_by not in ("stream", "model")
 }
 # what no fingerprint holds, or holds as what it is told by.
 NOT_IN_FINGERPRINT = {"tags"} | {
-    flag for flag, one in OPTIONS.items() if one.decides == "nothing" or one.told_by
+    flag for flag, opt in OPTIONS.items() if opt.decides == "nothing" or opt.told_by
 }

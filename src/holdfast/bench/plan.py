@@ -45,12 +45,12 @@ class Run(RunOptions):
             raise ValueError(f"threads is a number of threads, at least 1, not {threads}.")
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is given alone: another process loads methods of one's own anew."""
+        """Only the options: another process loads a user's own methods by itself."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def methods(self) -> tuple[Method, ...]:
-        """As they are written; what becomes of a file of one's own later does not count."""
+        """As they are written; later changes to a user's own file do not count."""
         return parse_method(self.method)
 
     @cached_property
@@ -84,7 +84,7 @@ class Run(RunOptions):
         return replace(stream, **{name: v for name, v in given.items() if v is not None})
 
     def _check_stream(self) -> None:
-        """What the stream would pass over in silence."""
+        """Errors for options that the stream would silently ignore."""
         stream, intruders = self.resolved_stream, self.stream.intruders
         if intruders is not None and getattr(stream, "kind", None) != "other":
             written = parse(self.stream.spec)
@@ -142,7 +142,7 @@ class Run(RunOptions):
 
     @property
     def identity(self) -> str:
-        """The same of runs that are written in two ways, as far as it is known before the data and
+        """The same for a run that is written in two ways, as far as it is known before the data and
         the model are opened."""
         elsewhere = [str(self.composition), self.data.root, self.normalization]
         return json.dumps([self.fingerprint_fields(), *elsewhere], sort_keys=True)
@@ -156,9 +156,9 @@ class Run(RunOptions):
         """The run's folder, whatever spelling of its method it was made under; else a new one,
         readable and safe on every file system."""
         mark = f"-s{self.seed}-{fingerprint[:10]}"
-        there = sorted(out.glob(f"*{mark}"))
+        existing = sorted(out.glob(f"*{mark}"))
         slug = re.sub(r"[^\w+.=,-]+", "_", self.title).strip("_")[:60]
-        return there[0] if there else out / f"{slug}{mark}"
+        return existing[0] if existing else out / f"{slug}{mark}"
 
 
 def read_domains(text: str) -> list[str]:
@@ -200,8 +200,8 @@ def short(domain: str) -> str:
 
 
 def distinct(named: Sequence[tuple[str, str]]) -> list[str]:
-    """Of titles and the texts that they stand for, the titles; the texts where two share one, as
-    methods of two files may."""
+    """The titles; where two are the same, as methods of two files may be, the texts that they stand
+    for."""
     texts: dict[str, set[str]] = {}
     for title, text in named:
         texts.setdefault(title, set()).add(text)
@@ -209,14 +209,15 @@ def distinct(named: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def apart(runs: Sequence[Run]) -> list[str]:
-    """What runs are called among each other, seeds aside: the method, and what else they differ
-    in."""
+    """Names that tell runs apart, seeds aside: the method, and the options that differ."""
     given = [run.flat for run in runs]
-    vary = [flag for flag in OPTIONS if flag != "seed" and len({one[flag] for one in given}) > 1]
+    vary = [
+        flag for flag in OPTIONS if flag != "seed" and len({options[flag] for options in given}) > 1
+    ]
     titles = distinct([(run.title, run.method) for run in runs])
     return [
-        ", ".join([title, *(f"{flag} {one[flag]}" for flag in vary)])
-        for title, one in zip(titles, given, strict=True)
+        ", ".join([title, *(f"{flag} {options[flag]}" for flag in vary)])
+        for title, options in zip(titles, given, strict=True)
     ]
 
 

@@ -60,7 +60,7 @@ class Progress:
 
 
 def ignore(*news: object) -> None:
-    """Hear, and do nothing."""
+    """Ignore all news."""
 
 
 def perform(
@@ -79,9 +79,9 @@ def perform(
     tell: hears how far it is, once at the start and after each batch.
     """
     hashes = materials.hashes(run)
-    place = RunFolder(run.folder(out, run.fingerprint(hashes)))
-    anew = again and place.exists and not (resume and not place.finished)
-    folder = place.beside if anew else place
+    target = RunFolder(run.folder(out, run.fingerprint(hashes)))
+    anew = again and target.exists and not (resume and not target.finished)
+    folder = target.beside if anew else target
     recorder = Recorder(materials.classes(run))
     batches = len(materials.flow(run))
 
@@ -104,8 +104,8 @@ def perform(
         else:
             _go_on(run, materials, folder, recorder, report, every)
     if anew:
-        folder.replace(place)
-    return place
+        folder.replace(target)
+    return target
 
 
 def _go_on(
@@ -130,14 +130,14 @@ def _go_on(
     _recall(folder, recorder, report)
     memory = PeakMemory(torch.device(run.machine.device))
 
-    def save(place: Path) -> None:
-        adapter.save(place / "adapter.safetensors")
+    def save(path: Path) -> None:
+        adapter.save(path / "adapter.safetensors")
         if geometry is not None:
-            geometry.save(place / "analysis.safetensors")
+            geometry.save(path / "analysis.safetensors")
 
     rows: list[dict[str, Any]] = []
     saved = written = time.monotonic()
-    told = False
+    noted = False
     with stoppable() as stop, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # what is refused, and collapse, is recorded
         for batch in materials.flow(run).batches(done, workers=run.machine.workers):
@@ -145,8 +145,8 @@ def _go_on(
             rows.append(seen.row())
             recorder.update(seen)
             report(seen.domain or MIXED)
-            if adapter.last.hardly_acts and not told:
-                told = True
+            if adapter.last.hardly_acts and not noted:
+                noted = True
                 print(f"note: {adapter.inactivity()}", file=sys.stderr, flush=True)
             done += 1
             if stop.asked or time.monotonic() - saved >= every:
@@ -197,7 +197,7 @@ def _prepare(run: Run, materials: Materials, snapshot: Path | None) -> Adapter:
 def show(
     adapter: Adapter, batch: Batch, peak: Callable[[], float], geometry: Geometry | None = None
 ) -> Seen:
-    """Show the adapter a batch's images, and nothing else of it; what is recorded of that."""
+    """Show the adapter a batch's images and nothing else of it; what is recorded."""
     features = None if geometry is None else adapter.features(batch.images)
     start = time.perf_counter()
     # A method that is busy may not learn from what it missed, yet has to answer.
@@ -246,7 +246,7 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         elif STATUS.exists():
-            # What earlier work left behind is none of what comes next.
+            # Free what earlier work left behind, so that it does not count.
             gc.collect()
             with suppress(OSError, AttributeError):  # a C library other than glibc has none
                 ctypes.CDLL(None).malloc_trim(0)
@@ -261,5 +261,5 @@ class PeakMemory:
             text = STATUS.read_text()
         except OSError:
             return math.nan
-        _, found, rest = text.partition("VmHWM:")
-        return int(rest.split()[0]) * 1024 / MEGABYTE if found else math.nan
+        _, label, value = text.partition("VmHWM:")
+        return int(value.split()[0]) * 1024 / MEGABYTE if label else math.nan

@@ -90,7 +90,8 @@ class RunFolder:
 
     @property
     def beside(self) -> RunFolder:
-        """Where it is done anew, while what there is stays as it is; reports do not see it."""
+        """A folder for doing the run again, while the old one stays as it is; reports do not see
+        it."""
         return RunFolder(self.path.with_name(f".{self.path.name}.again"))
 
     def discard(self) -> None:
@@ -102,7 +103,7 @@ class RunFolder:
                 path.unlink()
 
     def replace(self, other: RunFolder) -> None:
-        """Stand in its place, with its tags; a kill in between leaves both on disk."""
+        """Take the place of `other`, with its tags; a kill in between leaves both on disk."""
         self.tag(other.manifest.tags)
         old = other.path.with_name(f".{other.path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
@@ -145,8 +146,8 @@ class RunFolder:
             if int(part.stem.removeprefix("rows-")) >= done:
                 part.unlink()
         self._drop_snapshots(but=snapshot)
-        for rest in self.path.glob(".*.part"):
-            rest.unlink()
+        for unfinished in self.path.glob(".*.part"):
+            unfinished.unlink()
         return done, snapshot if done else None
 
     def _snapshot_batches(self) -> int:

@@ -24,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-# Of the learning rate that a method has by default.
+# Factors of a method's default learning rate.
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)
 
 # Keys whose value is a number for each channel.
@@ -50,12 +50,12 @@ def read_sweep(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"There is no file {path}.")
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        keys = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} cannot be read as TOML: {error}") from None
-    for key in WHOLE.keys() & found.keys():
-        found[key] = WHOLE[key].check(found[key])
-    return found
+    for key in WHOLE.keys() & keys.keys():
+        keys[key] = WHOLE[key].check(keys[key])
+    return keys
 
 
 def expand(given: Mapping[str, Any]) -> list[Point]:
@@ -80,14 +80,14 @@ def expand(given: Mapping[str, Any]) -> list[Point]:
     rates, methods = axes.pop("lr", [False]), axes.pop("method", [])
     settings = {key: _read_setting(key, grid[key], methods) for key in grid if "." in key}
     swept = [key for key, values in axes.items() if len(values) > 1 and key != "seed"]
-    titles = dict(zip(methods, distinct([(brief(one), one) for one in methods]), strict=True))
+    titles = dict(zip(methods, distinct([(brief(text), text) for text in methods]), strict=True))
     points: dict[str, Point] = {}
     for method, *values in product(methods, *axes.values()):
         chosen = dict(zip(axes, values, strict=True))
         for spec, at, tags in _vary(method, chosen.get("preset"), settings, any(rates)):
             run = Run.of(spec, tags=tags, **_ordered(chosen))
-            place = {"method": titles[method], **at, **{key: str(chosen[key]) for key in swept}}
-            points.setdefault(run.identity, Point(run, place))
+            position = {"method": titles[method], **at, **{key: str(chosen[key]) for key in swept}}
+            points.setdefault(run.identity, Point(run, position))
     if not points:
         raise ValueError("The sweep has no run: name a method, and leave no list empty.")
     return list(points.values())
@@ -98,7 +98,7 @@ def _flat(table: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(table, Mapping):
         return {prefix: table}
     dot = f"{prefix}." if prefix else ""
-    return {k: v for name, each in table.items() for k, v in _flat(each, f"{dot}{name}").items()}
+    return {k: v for name, value in table.items() for k, v in _flat(value, f"{dot}{name}").items()}
 
 
 def _key(name: str, hint: Any) -> Setting:
@@ -110,9 +110,9 @@ def _key(name: str, hint: Any) -> Setting:
 
 
 OWN_KEYS = {"seeds": int, "order": str, "orders": int, "lr": bool}
-HINTS = {"method": str, **{flag: one.hint for flag, one in OPTIONS.items()}, **OWN_KEYS}
+HINTS = {"method": str, **{flag: option.hint for flag, option in OPTIONS.items()}, **OWN_KEYS}
 KEYS = {name: _key(name, hint) for name, hint in HINTS.items()}
-# Of a sweep as a whole, and no part of a run.
+# Keys of a sweep as a whole, which belong to no single run.
 WHOLE = {
     name: _key(name, hint) for name, hint in (("out", str), ("jobs", int), ("snapshot", float))
 }
@@ -129,17 +129,19 @@ def _read(key: str, given: Any) -> list[Any]:
         )
     setting = KEYS[key]
     given = _as_texts(given) if key in CHANNELS else given
-    found = [None if str(one).lower() == "none" else _value(setting, one) for one in _many(given)]
-    if None in found and setting.default != "none":
+    values = [
+        None if str(text).lower() == "none" else _value(setting, text) for text in _many(given)
+    ]
+    if None in values and setting.default != "none":
         raise ValueError(f"sweep: {key} takes {setting.admits()}, not none.")
-    return found
+    return values
 
 
 def _read_setting(key: str, given: Any, methods: Sequence[str]) -> list[Value | None]:
     """The values of a method's setting, which some method of the sweep has."""
     part, _, name = key.partition(".")
-    swept = {one.name: type(one) for method in methods for one in parse(method)}
-    settings = {one.name: one for one in (swept.get(part) or find(part)).settings()}
+    swept = {piece.name: type(piece) for method in methods for piece in parse(method)}
+    settings = {setting.name: setting for setting in (swept.get(part) or find(part)).settings()}
     if name not in settings:
         raise ValueError(
             f"{part} has no setting {name!r}.{nearest(name, settings)} "
@@ -148,19 +150,19 @@ def _read_setting(key: str, given: Any, methods: Sequence[str]) -> list[Value | 
     if not any(_fits(key, method) for method in methods):
         near = nearest(part, swept)
         raise ValueError(f"{key} fits no method of the sweep, {listed(methods)}.{near}")
-    return [_value(settings[name], one) for one in _many(given)]
+    return [_value(settings[name], value) for value in _many(given)]
 
 
 def _value(setting: Setting, given: Any) -> Value | None:
-    """As a file has it, or as a text."""
+    """A value that is given as TOML has it, or as text."""
     return setting.read(given, quoted=False) if isinstance(given, str) else setting.check(given)
 
 
 def _as_texts(given: Any) -> Any:
-    """Numbers for channels as a run takes them: [0.5, 0.4, 0.3] is one text, and no list of three;
-    a list of such lists is one of texts."""
-    if isinstance(given, list) and any(isinstance(each, list | str) for each in given):
-        return [_as_texts(each) for each in given]
+    """Numbers by channel as a run takes them: [0.5, 0.4, 0.3] is one text, not three values; a list
+    of such lists is a list of texts."""
+    if isinstance(given, list) and any(isinstance(item, list | str) for item in given):
+        return [_as_texts(item) for item in given]
     return given if isinstance(given, str) else ",".join(map(str, _many(given)))
 
 
@@ -184,8 +186,8 @@ def _fits(key: str, method: str) -> bool:
     """Whether a method has that setting; a plug-in leaves some to its host."""
     part, _, name = key.partition(".")
     return any(
-        one.name == part and (place == 0 or name not in HOST_SETTINGS)
-        for place, one in enumerate(parse(method))
+        piece.name == part and (position == 0 or name not in HOST_SETTINGS)
+        for position, piece in enumerate(parse(method))
     )
 
 
@@ -216,5 +218,5 @@ def _write(method: str, key: str, value: Value | None) -> str:
     part, _, name = key.partition(".")
     given = cast(Any, {name: value})
     return "+".join(
-        str(replace(one, **given) if one.name == part else one) for one in parse(method)
+        str(replace(piece, **given) if piece.name == part else piece) for piece in parse(method)
     )

@@ -40,11 +40,11 @@ class CachedImages(Images):
 
     def raw(self, indices: Sequence[int]) -> Tensor:
         chosen = np.fromiter(indices, np.int64)
-        pixels, there = self.pixels.values, self.there.values
-        missing = np.unique(chosen[there[chosen] == 0])
+        pixels, made = self.pixels.values, self.there.values
+        missing = np.unique(chosen[made[chosen] == 0])
         if len(missing):
             pixels[missing] = as_bytes(self.made.raw(missing.tolist())).numpy()
-            there[missing] = 1
+            made[missing] = 1
         return torch.from_numpy(pixels[chosen])
 
     def file_name(self, index: int) -> str | None:
@@ -115,7 +115,7 @@ def fingerprint(data: DataSet | Made | Mapping[str, Pool] | Pool) -> str:
 
 
 def _evenly(count: int) -> Indices:
-    """Places from the first to the last."""
+    """Indices from the first to the last, evenly spaced."""
     sample = min(count, SAMPLE)
     return np.arange(sample) * (count - 1) // max(sample - 1, 1)
 

@@ -55,7 +55,7 @@ class Drifted:
                 taken += islice(samples, count - len(taken))
             if not taken:
                 raise ValueError("drifted: the loader is empty.")
-            images, labels = (torch.stack(some) for some in zip(*taken, strict=True))
+            images, labels = (torch.stack(tensors) for tensors in zip(*taken, strict=True))
             if layer is not None:
                 indices = range(number * count, (number + 1) * count)
                 table = table_for(images)
@@ -63,10 +63,10 @@ class Drifted:
             # Even parts: one image by itself has no batch statistics.
             parts = math.ceil(count / BATCH)
             domain = self.domains[number]
-            for some, known in zip(
+            for part, known in zip(
                 images.tensor_split(parts), labels.tensor_split(parts), strict=True
             ):
-                yield some, known, domain
+                yield part, known, domain
 
     def _samples(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The loader's images one by one, each time in the same order."""
@@ -78,10 +78,10 @@ class Drifted:
             except ValueError as error:
                 raise ValueError(f"drifted, batch {index} of the loader: {error}") from None
             if not isinstance(labels, Tensor) or labels.shape != images.shape[:1]:
-                found = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
+                given = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
                 raise ValueError(
                     f"drifted, batch {index} of the loader: expected (images, labels), a label for "
-                    f"each of {len(images)} images; the labels are {found}."
+                    f"each of {len(images)} images; the labels are {given}."
                 )
             shape = images.shape[1:] if shape is None else shape
             if images.shape[1:] != shape:

@@ -106,8 +106,8 @@ class Joined(Images):
         return part.file_name(index)
 
     def _find(self, index: int) -> tuple[Images, int]:
-        which = int(np.searchsorted(self._ends, index, side="right"))
-        return self.parts[which], index - int(self._ends[which - 1]) if which else index
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self.parts[number], index - int(self._ends[number - 1]) if number else index
 
 
 def as_tensor(values: Array) -> Tensor:
@@ -129,13 +129,13 @@ def as_bytes(images: Tensor) -> Tensor:
     return images.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
 
-def check_range(images: Tensor, what: str | Path) -> None:
-    """In [0, 1] but for rounding: what lies outside would be cut off, and nobody would know."""
+def check_range(images: Tensor, name: str | Path) -> None:
+    """An error unless images are in [0, 1] but for rounding: the rest would be clipped silently."""
     if images.numel():
         low, high = (float(value) for value in images.aminmax())
         if not (low >= -ROUNDING and high <= 1 + ROUNDING):
             raise ValueError(
-                f"{what}: found floats from {low:g} to {high:g}; expected [0, 1]. Divide bytes by "
+                f"{name}: found floats from {low:g} to {high:g}; expected [0, 1]. Divide bytes by "
                 "255, and leave normalisation to the model (holdfast.normalized)."
             )
 

@@ -93,7 +93,7 @@ def make(
 
 
 def _write_about(out: Path, clean: Images, layout: Layout, recipe: Recipe) -> None:
-    """Say what this is; what was begun differently is not gone on with."""
+    """Write down how the copy is made; one that was begun differently is an error."""
     about: dict[str, Any] = {
         "made by": f"holdfast {holdfast.__version__}; not comparable with released files",
         "layout": layout,
@@ -112,10 +112,12 @@ def _write_about(out: Path, clean: Images, layout: Layout, recipe: Recipe) -> No
             old = {}
         changed = [name for name, value in about.items() if old.get(name) != value]
         if changed:
-            what = "; ".join(f"{name} {old.get(name)!r}, now {about[name]!r}" for name in changed)
+            differences = "; ".join(
+                f"{name} {old.get(name)!r}, now {about[name]!r}" for name in changed
+            )
             raise ValueError(
-                f"{out} was begun with other settings: {what}. Repeat those, or choose another "
-                "folder."
+                f"{out} was begun with other settings: {differences}. Repeat those, or choose "
+                "another folder."
             )
         return
     if out.is_dir() and any(out.iterdir()):
@@ -158,10 +160,10 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, block: Block) -> None:
-        """In some process, and twice if need be."""
+        """Called in any process, and perhaps twice for a block."""
 
     def note(self, block: Block) -> None:  # noqa: B027
-        """In the one process that started the others, once the block is written."""
+        """Called in the parent process, once the block is written."""
 
     def blocks(self, name: str) -> list[Block]:
         count, step = len(self.clean), max(1, BLOCK_BYTES // self.image_bytes)

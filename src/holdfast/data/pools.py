@@ -100,8 +100,8 @@ class Corrupted(Images):
             grades = np.floor(severity + spread).astype(int)
             for grade in np.unique(grades[grades > 0]).tolist():
                 at = np.flatnonzero(grades == grade)
-                places = torch.from_numpy(at)
-                images[places] = self.recipe.apply(images[places], name, grade, chosen[at].tolist())
+                rows = torch.from_numpy(at)
+                images[rows] = self.recipe.apply(images[rows], name, grade, chosen[at].tolist())
         return images
 
     def file_name(self, index: int) -> str | None:

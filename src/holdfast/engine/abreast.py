@@ -110,9 +110,9 @@ class Abreast(Turns):
     def admit(self, held: Held, images: Tensor) -> Admitted:
         """Check a stream's images, and put them behind those of its window."""
         window, self._in_place = self._state.window, None
-        kept = held.extra.get("window")
+        earlier = held.extra.get("window")
         with torch.inference_mode(False):
-            window.images = None if kept is None else self.network.prepare(kept)
+            window.images = None if earlier is None else self.network.prepare(earlier)
             batch, newest = self._admit(images)
             return Admitted(held, batch, newest, window.after(batch))
 
@@ -124,19 +124,22 @@ class Abreast(Turns):
         with torch.inference_mode(False), self._full_precision():
             try:
                 whole, apart = self._forward(streams)
-                members = self._look(streams, whole)
+                members = self._examine(streams, whole)
             finally:
                 self._clear()
             served = [self._finish(member, apart, i) for i, member in enumerate(members)]
         share = (time.perf_counter() - start) / len(streams)
         return [
-            one._replace(last=replace(one.last, seconds=share)) if isinstance(one, Served) else one
-            for one in served
+            outcome._replace(last=replace(outcome.last, seconds=share))
+            if isinstance(outcome, Served)
+            else outcome
+            for outcome in served
         ]
 
     def _set_apart(self, streams: Sequence[Admitted]) -> NormsApart:
         """Norm layers with what each stream has in them."""
-        sizes, helds = [len(one.images) for one in streams], [one.held for one in streams]
+        sizes = [len(stream.images) for stream in streams]
+        helds = [stream.held for stream in streams]
         apart = NormsApart(self._layers(), sizes)
         names = {id(weight): name for name, weight in self._slots.task.parameters.items()}
         trained = self.layout.stacked([f"model/{name}" for name in names.values()], helds)
@@ -149,7 +152,7 @@ class Abreast(Turns):
                 return None if weight is None else apart.trained[names[id(weight)]]
             return weight.detach().expand(len(streams), -1)  # it does not train
 
-        kept = self.layout.stacked(
+        averages = self.layout.stacked(
             [
                 f"statistics/0/{name}.{of}"
                 for name in apart.layers
@@ -159,7 +162,7 @@ class Abreast(Turns):
         )
         for name, layer in apart.layers.items():
             mean, var = (
-                kept[f"statistics/0/{name}.{of}"] for of in ("running_mean", "running_var")
+                averages[f"statistics/0/{name}.{of}"] for of in ("running_mean", "running_var")
             )
             apart.each[name] = LayerApart(own(layer.weight), own(layer.bias), mean, var)
         return apart
@@ -167,7 +170,7 @@ class Abreast(Turns):
     def _forward(self, streams: Sequence[Admitted]) -> tuple[Step, NormsApart]:
         """All images at once, each stream's by itself where it matters."""
         apart, memory_format = self._set_apart(streams), self.network.memory_format
-        images = self.network.prepare(torch.cat([one.images for one in streams]))
+        images = self.network.prepare(torch.cat([stream.images for stream in streams]))
         whole = Step(self.network, images, learning=self._slots.learn is not None)
         with apart.in_place():
             whole.logits  # noqa: B018 (made here)
@@ -176,13 +179,13 @@ class Abreast(Turns):
             return self._forward(streams)
         return whole, apart
 
-    def _look(self, streams: Sequence[Admitted], whole: Step) -> list[Member]:
-        """What each stream makes of its part; and one backward."""
+    def _examine(self, streams: Sequence[Admitted], whole: Step) -> list[Member]:
+        """Each stream's answer and proposal for its part; and one backward for all."""
         members, first = [], 0
-        for one in streams:
-            step = StreamStep(whole, one.images, first, one.newest)
-            first += len(one.images)
-            members.append(self._ask(Member(one, step)))
+        for stream in streams:
+            step = StreamStep(whole, stream.images, first, stream.newest)
+            first += len(stream.images)
+            members.append(self._ask(Member(stream, step)))
         if any(member.proposal.stepped for member in members):
             go_back(whole, [member.step for member in members])
         return members
@@ -203,8 +206,8 @@ class Abreast(Turns):
             learn.clear()
         return member
 
-    def _finish(self, member: Member, apart: NormsApart, place: int) -> Served | Exception:
-        """Have a stream learn from what it found; an error is its own."""
+    def _finish(self, member: Member, apart: NormsApart, index: int) -> Served | Exception:
+        """Let a stream learn from its part; its error is given back, since others go on."""
         stream, state = member.stream, self._state
 
         def undo() -> None:
@@ -217,10 +220,10 @@ class Abreast(Turns):
             assert member.draws is not None  # `_ask` has seen to it
             state.draws.state = member.draws
             if isinstance(by := self.network.statistics, BatchStatistics):
-                by.take_in(apart.averages(place), len(stream.images))
+                by.take_in(apart.averages(index), len(stream.images))
             self.network.forwards = 1
             if member.proposal.stepped:
-                self._set_gradients(member, apart, place)
+                self._set_gradients(member, apart, index)
             batch = Examined(member.step, member.answer, member.proposal)
             logits, did = self._conclude(batch, undo)
             if did.refused is None:
@@ -231,19 +234,21 @@ class Abreast(Turns):
         finally:
             self._clear()
 
-    def _set_gradients(self, member: Member, apart: NormsApart, place: int) -> None:
-        """Those through the forward, and those beside it."""
+    def _set_gradients(self, member: Member, apart: NormsApart, index: int) -> None:
+        """Add the gradients through the forward to those that did not go through it."""
         learn, proposal = self._slots.learn, member.proposal
         assert isinstance(learn, PlainStep)  # it has stepped
         scale = FLOAT16_SCALE if self.network.precision is torch.float16 else 1.0
         for name, weight in learn.parameters.items():
             gradient = member.gradients.get(name)
             if name in apart.gradients:
-                through = apart.gradients[name][place]
+                through = apart.gradients[name][index]
                 through = through / scale if scale != 1 else through
                 gradient = through if gradient is None else through + gradient
             weight.grad = gradient
-        gradients = [each.grad for each in learn.parameters.values() if each.grad is not None]
+        gradients = [
+            parameter.grad for parameter in learn.parameters.values() if parameter.grad is not None
+        ]
         proposal.gradient_norm = torch.nn.utils.get_total_norm(gradients)
 
     def _clear(self) -> None:

@@ -69,7 +69,7 @@ class Adapter(NotExportable):
             raise ValueError(NOT_CALIBRATED)
 
     def _begin_estimates(self, model: nn.Module, source: Source) -> None:
-        """Calibrate what is told of health, if the source has what that takes."""
+        """Calibrate estimates of health, if the source has what that takes."""
         slots, network = self._slots, self.network
         can = source.drifted is not None or source.is_calibrated(slots.answers)
         if network.head_name is None or not can:
@@ -104,8 +104,8 @@ class Adapter(NotExportable):
     def prototypes(self) -> Tensor | None:
         """A copy of the class prototypes that a term makes of the stream (debias: P^t), if any."""
         with self._lock:
-            found = (term.class_prototypes for term in self._slots.terms)
-            return next((known.clone() for known in found if known is not None), None)
+            prototypes = (term.class_prototypes for term in self._slots.terms)
+            return next((known.clone() for known in prototypes if known is not None), None)
 
     # Predicting and adapting.
 
@@ -185,7 +185,7 @@ class Adapter(NotExportable):
         )
 
     def _watch(self, images: Tensor, answer: Answer) -> Watched:
-        """See what has become of health after a batch was answered so, and guard it."""
+        """Update health after a batch was answered, and let the guard act."""
         state, monitor = self._state, self._state.monitor
         measured, frozen = monitor.measure(images, answer) if monitor.due else (None, None)
         alarm = tuple(monitor(answer.uncorrected, measured))
@@ -206,7 +206,7 @@ class Adapter(NotExportable):
         return Watched(answer, alarm, collapsed, went_back=True)
 
     def _stand_by(self, images: Tensor, newest: int) -> tuple[Tensor, Last]:
-        """Answer with the source model, and see what the healthy state would have said."""
+        """Answer with the source model, and see what the healthy state would have answered."""
         state, monitor = self._state, self._state.monitor
         tried = self._runner.predict(images, newest)
         measured, logits = monitor.measure(images[-newest:], tried)
@@ -321,9 +321,9 @@ class Adapter(NotExportable):
         }
         with self._lock:
             tensors = self._state.saved(images=images)
-            kept = self._state.extra_state()
-            if not images and kept:  # a file of a state without images is the same either way
-                header["left_out"] = sorted({name.partition("/")[0] for name in kept})
+            extra = self._state.extra_state()
+            if not images and extra:  # a file of a state without images is the same either way
+                header["left_out"] = sorted({name.partition("/")[0] for name in extra})
             if self.source is not None and self._slots.task.taken:
                 wanted = tuple(self._slots.task.taken)
                 taken = {n: t for n, t in self.source.tensors.items() if n.startswith(wanted)}

@@ -86,11 +86,11 @@ class Runner:
         return self._given(batch.answer, batch.step.newest)
 
     def _given(self, links: list[Predicted], newest: int) -> Answer:
-        """Of a chain of answers, the last; and the last before one that keeps no probabilities."""
+        """The last of a chain of answers; and the last one whose softmax are probabilities."""
         probable = len(links)
-        for place, refine in enumerate(self.slots.refine, start=1):
+        for index, refine in enumerate(self.slots.refine, start=1):
             if not refine.keeps_probabilities:
-                probable = min(probable, place)
+                probable = min(probable, index)
         logits = links[-1].logits.detach()[-newest:]
         if probable == len(links):
             return Answer(logits, logits)
@@ -219,13 +219,13 @@ def _commit(answer: list[Predicted]) -> None:
 
 
 def _together(proposals: list[Proposal]) -> Proposal:
-    """Those of a batch's episodes as one: mean losses, the largest gradient norm."""
-    together = Proposal(backwards=sum(each.backwards for each in proposals))
-    labels = dict.fromkeys(label for each in proposals for label in each.losses)
+    """The proposals of a batch's episodes as one: mean losses, the largest gradient norm."""
+    together = Proposal(backwards=sum(proposal.backwards for proposal in proposals))
+    labels = dict.fromkeys(label for proposal in proposals for label in proposal.losses)
     for label in labels:
-        spoke = [each for each in proposals if label in each.losses]
-        together.losses[label] = torch.stack([each.losses[label] for each in spoke]).mean()
-        together.images[label] = sum(each.images[label] for each in spoke)
-    norms = [each.gradient_norm for each in proposals if each.gradient_norm is not None]
+        spoke = [proposal for proposal in proposals if label in proposal.losses]
+        together.losses[label] = torch.stack([proposal.losses[label] for proposal in spoke]).mean()
+        together.images[label] = sum(proposal.images[label] for proposal in spoke)
+    norms = [proposal.gradient_norm for proposal in proposals if proposal.gradient_norm is not None]
     together.gradient_norm = torch.stack(norms).amax() if norms else None
     return together

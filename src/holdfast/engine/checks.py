@@ -91,10 +91,10 @@ def check_logits(logits: object, images: int, name: str) -> None:
 def refuse_probabilities(logits: Tensor, name: str) -> None:
     """A second softmax would make all predictions look unsure. Logits may be positive and add up to
     1 by chance, but hardly for each of several images."""
-    found = logits.detach()
-    # As far as rounding in the type that the model computes in leaves it open.
-    close = 1e-2 if found.dtype.itemsize < 4 else 1e-4
-    if len(found) > 1 and bool((found >= 0).all() & ((found.sum(1) - 1).abs() < close).all()):
+    values = logits.detach()
+    # How far sums may be from 1 by rounding, in the type that the model computes in.
+    close = 1e-2 if values.dtype.itemsize < 4 else 1e-4
+    if len(values) > 1 and bool((values >= 0).all() & ((values.sum(1) - 1).abs() < close).all()):
         raise ValueError(
             f"{name} returns probabilities: none is negative, and those of an image add up to 1. "
             "Return the logits, from before the softmax; where you cannot, the logarithm of the "

@@ -44,9 +44,9 @@ class Draws:
             self.state = state
 
     def copy(self) -> Draws:
-        other = Draws(0, self.device)
-        other.state = self.state
-        return other
+        copied = Draws(0, self.device)
+        copied.state = self.state
+        return copied
 
     @property
     def state(self) -> Tensor:

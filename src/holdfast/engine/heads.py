@@ -126,7 +126,7 @@ def is_head(layer: nn.Module, calls: list[Call], logits: Tensor) -> bool:
     weight = layer.weight
     if len(calls) != 1 or not isinstance(weight, Tensor) or len(weight) != logits.shape[1]:
         return False
-    if not all(isinstance(one, Tensor) and one.ndim > 1 for one in calls[0]):
+    if not all(isinstance(tensor, Tensor) and tensor.ndim > 1 for tensor in calls[0]):
         return False
     output = by_image(calls[0].output, len(weight), layer)
     if output is None or by_image(calls[0].input, weight[0].numel(), layer) is None:

@@ -48,9 +48,9 @@ class Held:
         tensors = [*self.flat.values(), *self.extra.values()]
         tensors += [tensor for rows in self.moved.values() for tensor in rows]
         tensors += [] if self.draws is None else [self.draws]
-        # The two may be one.
-        for kept in {id(kept): kept for kept in (self.healthy, self.latest)}.values():
-            tensors += [] if kept is None else kept.values()
+        # Both may be the same object.
+        for snapshot in {id(state): state for state in (self.healthy, self.latest)}.values():
+            tensors += [] if snapshot is None else snapshot.values()
         return sum(tensor.nbytes for tensor in tensors)
 
 
@@ -93,9 +93,9 @@ class Layout:
         moved = {}
         for name in self.large:
             now = tensors[name]
-            places = (now != self.fresh[name]).flatten(1).any(1).nonzero().squeeze(1)
-            if len(places):
-                moved[name] = Rows(places, now[places])
+            rows = (now != self.fresh[name]).flatten(1).any(1).nonzero().squeeze(1)
+            if len(rows):
+                moved[name] = Rows(rows, now[rows])
         flat = {
             kind: torch.cat([self.live[kind], *(tensors[n].reshape(-1) for n in self._free(names))])
             for kind, names in self.small.items()
@@ -123,31 +123,33 @@ class Layout:
     def stacked(self, names: Sequence[str], streams: Sequence[Held]) -> dict[str, Tensor]:
         """Small tensors of several streams, (streams, …) each: copies."""
         kinds = {self.places[name][0] for name in names}
-        rows = {k: torch.stack([one.flat.get(k, self.start[k]) for one in streams]) for k in kinds}
-        found = {}
+        rows = {
+            k: torch.stack([held.flat.get(k, self.start[k]) for held in streams]) for k in kinds
+        }
+        tensors = {}
         for name in names:
             (kind, start), like = self.places[name], self.fresh[name]
             own = rows[kind][:, start : start + like.numel()]
-            found[name] = own.clone(memory_format=torch.contiguous_format).view(-1, *like.shape)
-        return found
+            tensors[name] = own.clone(memory_format=torch.contiguous_format).view(-1, *like.shape)
+        return tensors
 
     # In a file, tensors lie behind each other by type alone, so that another device can read it.
 
     def to_file(self, held: Held) -> dict[str, Tensor]:
         """All that is held, by name."""
-        found: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         if held.flat:
             for dtype, names in self._by_type().items():
                 pieces = self._pieces(held.flat)
-                found[f"flat/{_word(dtype)}"] = torch.cat([pieces[name].cpu() for name in names])
+                tensors[f"flat/{_word(dtype)}"] = torch.cat([pieces[name].cpu() for name in names])
         for name, rows in held.moved.items():
-            found |= {f"places/{name}": rows.places, f"values/{name}": rows.values}
-        found |= {f"extra/{name}": tensor for name, tensor in held.extra.items()}
-        for kept in ("healthy", "latest"):
+            tensors |= {f"places/{name}": rows.places, f"values/{name}": rows.values}
+        tensors |= {f"extra/{name}": tensor for name, tensor in held.extra.items()}
+        for snapshot in ("healthy", "latest"):
             # Copies, since the two may share tensors, and a file holds none twice.
-            known = getattr(held, kept) or {}
-            found |= {f"{kept}/{name}": tensor.clone() for name, tensor in known.items()}
-        return found if held.draws is None else {**found, "draws": held.draws}
+            known = getattr(held, snapshot) or {}
+            tensors |= {f"{snapshot}/{name}": tensor.clone() for name, tensor in known.items()}
+        return tensors if held.draws is None else {**tensors, "draws": held.draws}
 
     def from_file(self, saved: Mapping[str, Tensor]) -> Held:
         """What `to_file` gave, or an error that says what is wrong with it."""
@@ -174,11 +176,11 @@ class Layout:
         )
 
     def _by_type(self) -> dict[torch.dtype, list[str]]:
-        found: dict[torch.dtype, list[str]] = {}
+        by_type: dict[torch.dtype, list[str]] = {}
         for name in self.fresh:
             if name in self.places:
-                found.setdefault(self.fresh[name].dtype, []).append(name)
-        return found
+                by_type.setdefault(self.fresh[name].dtype, []).append(name)
+        return by_type
 
     def _pieces(self, flat: Mapping[Kind, Tensor]) -> dict[str, Tensor]:
         return {
@@ -191,18 +193,18 @@ class Layout:
         if name not in self.large:
             raise ValueError(f"rows of {name!r}, which is not held by rows")
         like = self.fresh[name]
-        places = saved[f"places/{name}"]
-        files.check_alike(saved, {f"values/{name}": like[: len(places)]})
-        if places.dtype != torch.int64 or not bool(((places >= 0) & (places < len(like))).all()):
+        rows = saved[f"places/{name}"]
+        files.check_alike(saved, {f"values/{name}": like[: len(rows)]})
+        if rows.dtype != torch.int64 or not bool(((rows >= 0) & (rows < len(like))).all()):
             raise ValueError(f"rows of {name!r} that it does not have")
-        return Rows(places.to(like.device), saved[f"values/{name}"].to(like.device))
+        return Rows(rows.to(like.device), saved[f"values/{name}"].to(like.device))
 
-    def _guarded(self, kept: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-        if not kept:
+    def _guarded(self, snapshot: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        if not snapshot:
             return None
         expected = guarded(self.fresh)
-        files.check_alike(kept, expected)
-        return {name: kept[name].to(like.device) for name, like in expected.items()}
+        files.check_alike(snapshot, expected)
+        return {name: snapshot[name].to(like.device) for name, like in expected.items()}
 
 
 def _is_large(tensor: Tensor) -> bool:

@@ -73,16 +73,16 @@ class Last:
 
     def news(self, method: str, *, quiet: bool = False) -> list[str]:
         """What of it a person should be told; if `quiet`, nothing of health."""
-        found = []
+        news = []
         if self.refused is not None:
-            what = "" if self.stepped else "A batch was not adapted to: "
-            found.append(f"{what}{self.refused}")
+            opening = "" if self.stepped else "A batch was not adapted to: "
+            news.append(f"{opening}{self.refused}")
         if self.inactivity is not None:
-            found.append(self.inactivity)
+            news.append(self.inactivity)
         if self.notice is not None:
-            found.append(self.notice)
+            news.append(self.notice)
         if quiet:
-            return found
+            return news
         acts = (
             "adapter.health says more; reset() starts again; guard='rollback' or 'fallback' acts."
         )
@@ -90,10 +90,10 @@ class Last:
             acts = "The last healthy state was put back."
         # No guard acts on drift, which is not the adapter's doing.
         advice = {HARMS: acts, COSTS: f"adapter.health says more. {RETRAIN}"}
-        found += [f"{method}: {text}. {advice[text]}" for text in self.alarm]
+        news += [f"{method}: {text}. {advice[text]}" for text in self.alarm]
         if self.collapsed:
-            found.append(f"{method} has collapsed: its predictions fall into a few classes. {acts}")
-        return found
+            news.append(f"{method} has collapsed: its predictions fall into a few classes. {acts}")
+        return news
 
 
 class Watched(NamedTuple):
@@ -196,7 +196,7 @@ class Watch(nn.Module):
 
     @property
     def shares(self) -> Tensor:
-        """Of the classes among predictions."""
+        """The share of each class among predictions."""
         return self.frequency / self.frequency.sum().clamp_min(1e-300)
 
     def spread(self) -> float:

@@ -105,7 +105,7 @@ class Network:
 
     @property
     def head_rows(self) -> int:
-        """As many as there are classes, if the layer is the head."""
+        """The rows of the head's weight: the number of classes, if the layer is the head."""
         return self._weight.shape[0]
 
     @property
@@ -134,7 +134,7 @@ class Network:
 
     @contextmanager
     def as_written(self) -> Iterator[None]:
-        """Inside, it runs uncompiled: for a look with hooks, of which graphs know nothing."""
+        """Inside, it runs uncompiled: compiled graphs ignore hooks."""
         run, self._run = self._run, self._forward
         try:
             yield
@@ -193,14 +193,14 @@ class Network:
     def feature(self, calls: list[Call], logits: Tensor) -> Tensor:
         """The feature of each image, in float32 at least."""
         if len(calls) == 1 and logits.shape[1] == self.head_rows:
-            found = by_image(at_least_float32(calls[0].input), self.feature_size, self.head)
-            if found is not None and (self._head_gave_them or is_head(self.head, calls, logits)):
+            feature = by_image(at_least_float32(calls[0].input), self.feature_size, self.head)
+            if feature is not None and (self._head_gave_them or is_head(self.head, calls, logits)):
                 self._head_gave_them = len(logits) > 1
-                return found
+                return feature
         raise self._not_the_head(calls, logits)
 
     def _not_the_head(self, calls: list[Call], logits: Tensor) -> ValueError:
-        shapes = [tuple(each.input.shape) for each in calls]
+        shapes = [tuple(call.input.shape) for call in calls]
         return ValueError(
             f"Layer {self.head_name!r} does not look like the head of {self.name}: it has "
             f"{self.head_rows} rows of {self.feature_size} and saw {listed(shapes) or 'nothing'}, "
@@ -283,17 +283,17 @@ def logits_of(output: Any) -> Tensor:
 
 
 def features_and_logits(model: nn.Module, head: str, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Of an exported module: what the layer of this name is given for each image, at its first
-    call, and what the module gives; both in float32 at least."""
-    seen: list[Tensor] = []
+    """Features and logits of an exported module: the input of the layer of this name at its first
+    call, for each image, and the output of the module; both in float32 at least."""
+    inputs_seen: list[Tensor] = []
     layer = model.get_submodule(head)
-    with layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0])):
+    with layer.register_forward_pre_hook(lambda _, inputs: inputs_seen.append(inputs[0])):
         logits = at_least_float32(logits_of(model(images)))
     if isinstance(layer, WrappedHead):
         layer = layer.head
     weight = layer.weight
     assert isinstance(weight, Tensor)  # find_head has seen to it
-    features = by_image(at_least_float32(seen[0]), weight[0].numel(), layer)
+    features = by_image(at_least_float32(inputs_seen[0]), weight[0].numel(), layer)
     assert features is not None  # the adapter has seen to it
     return features, logits
 

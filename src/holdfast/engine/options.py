@@ -53,7 +53,7 @@ class Options:
 
     @classmethod
     def from_file(cls, saved: dict[str, Any]) -> Options:
-        """As a state file holds them; older ones have `rollback` in place of `guard`."""
+        """Options as a state file holds them; older files have `rollback` in place of `guard`."""
         known = dict(saved)
         known["input_range"] = check_range(known.get("input_range", cls.input_range))
         rollback = known.pop("rollback", False)
@@ -74,7 +74,7 @@ class Options:
 
     @property
     def measures_every(self) -> int:
-        """Of how many batches one is measured."""
+        """One batch in so many is measured."""
         return self.health.every or (1 if self.guard == "fallback" else 8)
 
 

@@ -45,7 +45,7 @@ class Slots:
         by = self.task.normalisation
         settings = "" if repr(by) == f"{type(by).__name__}()" else repr(by)
         kinds = [_kind(by, settings)]
-        kinds += [_kind(each, each.extra_repr()) for each in (self.prediction, *self.refine)]
+        kinds += [_kind(part, part.extra_repr()) for part in (self.prediction, *self.refine)]
         return "-".join(kinds)
 
     @property
@@ -62,7 +62,9 @@ class Slots:
         """What the prediction says of a batch, upkeep, and statistics: those of the first network
         that recorded it."""
         known = [network.statistics for network in self.networks if network.statistics is not None]
-        by_statistics = next((told for told in (one.told() for one in known) if told), {})
+        by_statistics = next(
+            (told for told in (statistics.told() for statistics in known) if told), {}
+        )
         by_upkeep = {name: value for rule in self.upkeep for name, value in rule.told().items()}
         return {**by_statistics, **by_upkeep, **self.prediction.told()}
 

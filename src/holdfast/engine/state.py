@@ -35,17 +35,17 @@ COUNTS = re.compile(r"batches|optimizer/.*\.step")
 
 
 def learnt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a state, what was learnt."""
+    """The part of a state that was learnt."""
     return {name: tensor for name, tensor in state.items() if name.startswith(LEARNT)}
 
 
 def routed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a state, what a route chooses between."""
+    """The part of a state that a route chooses between."""
     return {name: tensor for name, tensor in state.items() if name.startswith(ROUTED)}
 
 
 def guarded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a state, what a guard puts back."""
+    """The part of a state that a guard puts back."""
     return {name: tensor for name, tensor in state.items() if name.startswith(GUARDED)}
 
 
@@ -80,8 +80,8 @@ class State:
 
     def _find_route(self) -> Route | None:
         task, known = self.slots.task, routed(self.tensors())
-        found = {part.name: part.route(task, known) for part in self.slots.method.methods}
-        routes = {name: route for name, route in found.items() if route is not None}
+        by_method = {part.name: part.route(task, known) for part in self.slots.method.methods}
+        routes = {name: route for name, route in by_method.items() if route is not None}
         if len(routes) > 1:
             raise ValueError(
                 f"{' and '.join(routes)} each choose the state that a batch meets: leave one out."
@@ -91,11 +91,13 @@ class State:
     def tensors(self, without: Collection[str] = ()) -> dict[str, Tensor]:
         """Every tensor that changes, by name, but those of the parts that are left out; the
         tensors themselves."""
-        found = {"batches": self.batches}
+        changing = {"batches": self.batches}
         for part, tensors in self._parts().items():
             if part not in without:
-                found |= {f"{part}/{name}": each.detach() for name, each in tensors().items()}
-        return found
+                changing |= {
+                    f"{part}/{name}": tensor.detach() for name, tensor in tensors().items()
+                }
+        return changing
 
     def _parts(self) -> dict[str, Callable[[], Mapping[str, Tensor]]]:
         slots, task, learn = self.slots, self.slots.task, self.learn
@@ -186,7 +188,8 @@ class State:
             self.watch.start()
 
     def distance(self) -> float:
-        """Of the weights that train from the source's, relative to these."""
+        """The distance of the weights that train from the source's, relative to the length of
+        those."""
         trained = self.slots.task.parameters
         if not trained:
             return 0.0
@@ -227,8 +230,8 @@ class State:
         names = [n for n in tensors if n in saved or not SINCE_0_1.fullmatch(n)]
         expected = {name: tensors[name] for name in names} | {"draws": self.draws.state}
         if self.keeps_healthy:
-            for kept in ("healthy", "latest"):
-                expected |= {f"{kept}/{n}": t for n, t in guarded(tensors).items()}
+            for snapshot in ("healthy", "latest"):
+                expected |= {f"{snapshot}/{n}": t for n, t in guarded(tensors).items()}
         files.check_alike(saved, expected)
         files.check_numbers(saved)
         for name in names:

@@ -122,8 +122,8 @@ class Step:
     def chosen(self, factor: float | None) -> Tensor:
         """Indices of the reliable images; without a factor, of all."""
         if factor not in self._chosen:
-            every = torch.ones_like(self.labels, dtype=torch.bool)
-            mask = every if factor is None else self.reliable(factor)
+            all_images = torch.ones_like(self.labels, dtype=torch.bool)
+            mask = all_images if factor is None else self.reliable(factor)
             self._chosen[factor] = mask.nonzero().squeeze(1)
         return self._chosen[factor]
 

@@ -28,10 +28,14 @@ class Turns(Adapter):
         bound = self._bound()
         self.layout = Layout(
             self._state.fresh,
-            {f"{part}/{name}": each for part, own in bound.items() for name, each in own.items()},
+            {
+                f"{part}/{name}": tensor
+                for part, own in bound.items()
+                for name, tensor in own.items()
+            },
         )
         self._bound_parts = tuple(bound)
-        # Whose state is in place; None: nobody's that is whole.
+        # The stream whose state is in place; None: no state that is whole.
         self._in_place: Held | None = None
 
     def _bound(self) -> dict[str, Mapping[str, Tensor]]:

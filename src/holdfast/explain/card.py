@@ -113,22 +113,24 @@ def card(
     if classes is not None:
         method = method.for_classes(classes)
     host = method.host
-    each = " an image" if host.episode_steps() else ""
+    unit = " an image" if host.episode_steps() else ""
     return Card(
         name=method.names,
         preset=preset,
         trains=TRAINS[host.selection().what] + host.trains_also,
         needs=method.needs,
         predicts=_predicts(method),
-        forwards=_range(method.forwards) + each,
-        backwards=_range(method.backwards) + each,
+        forwards=_range(method.forwards) + unit,
+        backwards=_range(method.backwards) + unit,
         largest_batch=host.largest_batch(),
         memory=_memory(method),
         saves=_saves(method),
         in_a_fleet=_in_a_fleet(method),
         parts=tuple(
-            _part(resolved, one, context)
-            for resolved, one, context in zip(method.methods, written, method.contexts, strict=True)
+            _part(resolved, given, context)
+            for resolved, given, context in zip(
+                method.methods, written, method.contexts, strict=True
+            )
         ),
     )
 
@@ -162,8 +164,8 @@ def _part(resolved: Method, written: Method, context: CompositionContext) -> Par
 
 def describe(kind: type) -> tuple[str, str]:
     """The first sentence of a docstring, and what else there is to say."""
-    sentence, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
-    return " ".join(sentence.split()), rest
+    sentence, _, details = (inspect.getdoc(kind) or "").partition("\n\n")
+    return " ".join(sentence.split()), details
 
 
 def write(value: object) -> str:
@@ -173,11 +175,11 @@ def write(value: object) -> str:
 
 def _predicts(method: Composition) -> str:
     """Which logits leave, and whether they are log-probabilities."""
-    found = method.host.predicting()
+    logits = method.host.predicting()
     corrects = [part.name for part in method.methods if not part.keeps_probabilities()]
     if not corrects:
-        return found
-    return f"{found}; by {enumerated(corrects)} scores, whose softmax are no probabilities"
+        return logits
+    return f"{logits}; by {enumerated(corrects)} scores, whose softmax are no probabilities"
 
 
 def _memory(method: Composition) -> str:
@@ -193,12 +195,12 @@ def _memory(method: Composition) -> str:
 def _saves(method: Composition) -> str:
     """What of single images is in a file that `save` writes."""
     if any(part.keeps_images for part in method.methods):
-        kept = "images, those in its memory"
+        content = "images, those in its memory"
     elif any(part.keeps_samples for part in method.methods):
-        kept = "no images, but features of single images"
+        content = "no images, but features of single images"
     else:
-        kept = "no images and no features of single images"
-    return f"{kept}; with window=W, the last W − 1 images. save(path, images=False): no images"
+        content = "no images and no features of single images"
+    return f"{content}; with window=W, the last W − 1 images. save(path, images=False): no images"
 
 
 def _in_a_fleet(method: Composition) -> str:
@@ -227,7 +229,7 @@ def methods_table() -> Table:
             trains = traits.trains.replace(TRAINS["norm"], "norm layers")
         else:
             trains, resolved = "as its host", method().resolved()
-            added = [resolved.extra_forwards() + each for each in resolved.forwards_beside()]
+            added = [resolved.extra_forwards() + count for count in resolved.forwards_beside()]
             costs = f"+{_range((added[0], added[1]))}", "+0"
         needs = ", ".join(method().resolved().needs()) or "nothing"
         rows.append((name, method.kind(), trains, needs, *costs, describe(method)[0]))

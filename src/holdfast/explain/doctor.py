@@ -227,8 +227,8 @@ def _describe(model: nn.Module) -> str:
 def _sample(network: Network, images: Tensor) -> Tensor:
     """Some of the images, spread over all of them."""
     images = check_images(images, None, convolutional=network.is_conv)
-    some = images.detach()[spread(len(images), SAMPLE)]
-    return some.to("cpu", torch.float32, copy=True)
+    sample = images.detach()[spread(len(images), SAMPLE)]
+    return sample.to("cpu", torch.float32, copy=True)
 
 
 def _suggest_head(network: Network, images: Tensor) -> str:

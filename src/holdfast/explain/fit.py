@@ -45,8 +45,8 @@ class _Wanted(Exception):  # noqa: N818 (a signal, not an error)
 class _KnownSource(Source):
     """A source that gives what it has and makes nothing more, which may take long."""
 
-    def _pass(self, loader: Iterable[Any] | None, what: str, *, again: bool = False) -> NoReturn:
-        super()._pass(loader, what, again=again)
+    def _pass(self, loader: Iterable[Any] | None, made: str, *, again: bool = False) -> NoReturn:
+        super()._pass(loader, made, again=again)
         raise _Wanted
 
 

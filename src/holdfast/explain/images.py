@@ -79,14 +79,14 @@ def _read_folder(folder: Path, limit: int, size: int | None) -> Sample:
         sorted_ = read_folder(folder, size=None)
         files = [folder / sorted_.file_name(index) for index in range(len(sorted_))]
         labels, classes = torch.from_numpy(sorted_.labels), sorted_.classes
-    some = spread(len(files), limit)
-    pictures = [read_picture(files[index]) for index in some]
+    chosen = spread(len(files), limit)
+    pictures = [read_picture(files[index]) for index in chosen]
     if size is None and len({picture.size for picture in pictures}) > 1:
         size = SIZE
     if size is not None:
         pictures = [resize_and_crop(picture, size) for picture in pictures]
     images = torch.stack([as_tensor(pixels_of(picture)) for picture in pictures])
-    return Sample(as_floats(images), None if labels is None else labels[some], classes)
+    return Sample(as_floats(images), None if labels is None else labels[chosen], classes)
 
 
 def _read_file(path: Path, limit: int) -> Sample:
@@ -100,10 +100,10 @@ def _read_file(path: Path, limit: int) -> Sample:
             f"{path} holds {array.dtype} of shape {array.shape}; expected images, uint8 or float, "
             "of shape (batch, height, width, channels) or (batch, channels, height, width)."
         )
-    some = spread(len(array), limit)
-    images = as_floats(as_tensor(array[some]))
+    chosen = spread(len(array), limit)
+    images = as_floats(as_tensor(array[chosen]))
     if images.ndim == 4 and images.shape[-1] in (1, 3):
         images = images.permute(0, 3, 1, 2)
     if labels is None or labels.dtype.kind not in "iu" or labels.shape != array.shape[:1]:
         return Sample(images)
-    return Sample(images, torch.from_numpy(labels[some].astype(np.int64)))
+    return Sample(images, torch.from_numpy(labels[chosen].astype(np.int64)))

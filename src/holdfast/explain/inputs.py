@@ -65,7 +65,7 @@ def check_inputs(
         if judged is not None and judged.level != "note":
             return [*findings, judged]
     by_statistics = _check_statistics(network, images, wrapped=bool(wrappers))
-    # Where accuracy leaves it open, statistics may rule all others out.
+    # Where accuracy does not decide, statistics may rule out all other normalisations.
     return [*findings, by_statistics if judged is None or by_statistics.level == "good" else judged]
 
 
@@ -101,20 +101,20 @@ def _check_range(network: Network, images: Tensor, *, wrapped: bool) -> Finding:
 
 def _compare(network: Network, layer: _BatchNorm, images: Tensor) -> Finding:
     """Do the images fit the first batch norm layer as given, or far better in another form?"""
-    name = next(name for name, other in batch_norms(network.model).items() if other is layer)
+    name = next(name for name, norm in batch_norms(network.model).items() if norm is layer)
     if layer.running_mean is not None and not bool(layer.running_mean.any()):
         return _unchecked(f"{name} has the running statistics of a fresh layer")
     distance, negative = _distance(network, layer, images), goes_negative(images)
-    others = list(candidates(network.model, images))
+    rivals = list(candidates(network.model, images))
     if distance <= CLOSE:
-        return _tell_apart(network, layer, name, images, others)
+        return _tell_apart(network, layer, name, images, rivals)
     if not negative and float(images.max()) > 2:
         then = _compare(network, layer, images / 255)
         return replace(then, text=f"Once divided by 255: {then.text[0].lower()}{then.text[1:]}")
-    tried = {other.name: _distance(network, layer, other.change(images)) for other in others}
-    best = min(others, key=lambda other: tried[other.name], default=None)
+    tried = {rival.name: _distance(network, layer, rival.change(images)) for rival in rivals}
+    best = min(rivals, key=lambda rival: tried[rival.name], default=None)
     if best is not None and FAR_BETTER * tried[best.name] < distance:
-        near = [n for n, there in tried.items() if there <= CLOSE and n != best.name]
+        near = [n for n, apart in tried.items() if apart <= CLOSE and n != best.name]
         also = f" {enumerated(near)} would fit as well." if near and not negative else ""
         distances = f"Distance to {name}: {distance:.2g}; then {tried[best.name]:.2g}."
         return Finding("problem", f"{best.advice}{also} ({distances})")
@@ -127,7 +127,7 @@ def _compare(network: Network, layer: _BatchNorm, images: Tensor) -> Finding:
 
 
 def _tell_apart(
-    network: Network, layer: _BatchNorm, name: str, images: Tensor, others: Sequence[Candidate]
+    network: Network, layer: _BatchNorm, name: str, images: Tensor, tried: Sequence[Candidate]
 ) -> Finding:
     """Images fit: does another usual normalisation fit as well, under which the model predicts
     something else? Which of them fits best does not say which is right: a training augments."""
@@ -139,16 +139,16 @@ def _tell_apart(
             "normalised outside the model.",
         )
     own = _labels(network, images)
-    # Of fewer images, one is more than may differ.
+    # With so few images, a single one is a larger share than SAME.
     few = len(images) * SAME < 1
     rivals = []
-    for other in others:
-        changed = other.change(images)
+    for candidate in tried:
+        changed = candidate.change(images)
         if torch.allclose(changed, images, atol=1e-4) or _distance(network, layer, changed) > CLOSE:
             continue
         share = float((_labels(network, changed) != own).double().mean())
         if few or share > SAME:
-            rivals.append(f"{other.name} ({share:.0%} of predictions change)")
+            rivals.append(f"{candidate.name} ({share:.0%} of predictions change)")
     if not rivals:
         return Finding(
             "good", f"{fit}, as no other usual way does: they are normalised as in training."

@@ -28,7 +28,7 @@ TWICE_INSIDE = "Images are normalised twice inside the model: leave one holdfast
 
 
 BATCH = 64
-# Of more images, only so many are taken, spread over all of them.
+# At most so many images are taken, spread over all of them.
 MOST = 2000
 
 # Normalisations that differ by less are as good as the same.
@@ -132,7 +132,7 @@ def _by_channel(values: Values) -> Tensor:
 def spread(count: int, most: int) -> list[int]:
     """At most so many places from end to end, since images are often sorted by class."""
     taken = min(count, most)
-    return [place * count // taken for place in range(taken)]
+    return [step * count // taken for step in range(taken)]
 
 
 @dataclass(frozen=True)
@@ -150,18 +150,18 @@ class Labelled:
                 f"labels are {len(images)} whole numbers, one for each image, not "
                 f"{numbers.dtype} of shape {tuple(numbers.shape)}."
             )
-        some = spread(len(images), MOST)
-        return cls(images[some].detach().float().cpu(), numbers[some].long().cpu())
+        chosen = spread(len(images), MOST)
+        return cls(images[chosen].detach().float().cpu(), numbers[chosen].long().cpu())
 
 
 @torch.no_grad()
 def check_accuracy(
-    network: Network, labelled: Labelled, others: Sequence[Candidate]
+    network: Network, labelled: Labelled, tried: Sequence[Candidate]
 ) -> tuple[Finding | None, Finding | None]:
     """What labels say of the normalisation, and what is wrong with labels; the first is None
     where they can say nothing. Images lie in [0, 1]."""
     labels = labelled.labels
-    with progress("Accuracy", len(labels) * (1 + len(others))) as advance:
+    with progress("Accuracy", len(labels) * (1 + len(tried))) as advance:
         own, classes = _predict(network, labelled.images, None, advance)
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
@@ -169,15 +169,15 @@ def check_accuracy(
                 "problem",
                 f"Labels go from {low} to {high}, and the model's classes from 0 to {classes - 1}.",
             )
-        changed = [_predict(network, labelled.images, other, advance)[0] for other in others]
+        changed = [_predict(network, labelled.images, candidate, advance)[0] for candidate in tried]
     hits = own == labels
     best = max([own, *changed], key=lambda predicted: int((predicted == labels).sum()))
     mistake = find_mistake(labels, best, classes)
     if mistake is not None:
         return None, Finding("problem", mistake)
     rivals = [
-        _Rival(other, *_difference(hits, predicted == labels))
-        for other, predicted in zip(others, changed, strict=True)
+        _Rival(candidate, *_difference(hits, predicted == labels))
+        for candidate, predicted in zip(tried, changed, strict=True)
     ]
     return _judge(hits, rivals) if rivals else None, None
 
@@ -192,8 +192,8 @@ class _Rival:
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
-    """Of accuracies on the same images, and its standard error, as if one more image differed: a
-    few images on which nothing differs do not prove that nothing ever does."""
+    """The difference of accuracies on the same images, and its standard error as if one more image
+    differed: a few images on which nothing differs do not prove that nothing ever does."""
     apart = theirs.double() - ours.double()
     gain, count = float(apart.mean()), len(apart)
     return gain, (float(((apart - gain) ** 2).sum()) + 1) ** 0.5 / count
@@ -201,12 +201,12 @@ def _difference(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
 
 def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
     right = float(hits.double().mean())
-    said = f"{right:.1%} of {len(hits)} images are classified as labelled"
+    result = f"{right:.1%} of {len(hits)} images are classified as labelled"
     ranked = sorted(rivals, key=lambda rival: -rival.gain)
     if any(rival.gain > TO_ACCUSE * rival.error for rival in rivals):
         # That which is surely better need not be the best: it may only differ on fewer images.
         advice, then = ranked[0].candidate.advice, right + ranked[0].gain
-        return Finding("problem", f"{advice} ({said}; then {then:.1%}.)")
+        return Finding("problem", f"{advice} ({result}; then {then:.1%}.)")
     not_ruled_out = ", ".join(
         f"{rival.candidate.name} ({right + rival.gain:.1%} here)"
         for rival in ranked
@@ -217,11 +217,12 @@ def _judge(hits: Tensor, rivals: Sequence[_Rival]) -> Finding:
         advice = f"{more if len(hits) < MOST else 'Take'} the values of the training."
         return Finding(
             "note",
-            f"Cannot tell whether images are normalised as in training: {said}, and it is not "
+            f"Cannot tell whether images are normalised as in training: {result}, and it is not "
             f"ruled out that other usual values are a point better: {not_ruled_out}. {advice}",
         )
     return Finding(
-        "good", f"Images are normalised as in training: {said}, and no other usual way does better."
+        "good",
+        f"Images are normalised as in training: {result}, and no other usual way does better.",
     )
 
 

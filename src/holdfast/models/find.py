@@ -108,10 +108,10 @@ def build(
         normalization = normalization or AS_IS
     elif tensors is not None and network.by_classes and classes not in network.by_classes:
         # Weights for another number of classes were trained on other images.
-        said = [written(values) for values in normalization or ()]
+        taken = [written(values) for values in normalization or ()]
         warnings.warn(
             f"{name} has no public weights for {classes} classes, so that their normalisation is "
-            f"not known: mean {said[0]} and std {said[1]} are taken. Give those of the training: "
+            f"not known: mean {taken[0]} and std {taken[1]} are taken. Give those of the training: "
             "mean=…, std=… (--mean and --std on the command line).",
             stacklevel=2,
         )
@@ -152,10 +152,10 @@ def find_model(place: str, normalization: Normalization | None = None) -> nn.Mod
 
 def hash_of_code(place: str) -> str | None:
     """SHA-256 of the file that a model of anybody's code comes from; None of any other."""
-    where, colon, _ = place.rpartition(":")
+    module, colon, _ = place.rpartition(":")
     if not colon or place.partition(":")[0] in (*NETWORKS, "torchvision", "timm"):
         return None
-    return file_hash(import_code(where).__name__)
+    return file_hash(import_code(module).__name__)
 
 
 def _from_torchvision(name: str, weights: str) -> tuple[nn.Module, object]:
@@ -169,7 +169,7 @@ def _from_torchvision(name: str, weights: str) -> tuple[nn.Module, object]:
     except KeyError:
         raise ValueError(
             f"torchvision's {name} has no weights {weights!r}; it has "
-            f"{listed(each.name for each in choices)}."
+            f"{listed(choice.name for choice in choices)}."
         ) from None
     return _fetch(name, models.get_model, name, weights=chosen), chosen
 
@@ -206,17 +206,18 @@ def _need(module: str, package: str) -> Any:
 
 
 def _from_code(place: str) -> nn.Module:
-    where, colon, name = place.rpartition(":")
-    if not (where and colon and name):
+    module_name, colon, name = place.rpartition(":")
+    if not (module_name and colon and name):
         close = nearest(place.partition(":")[0], NETWORKS)
         raise ValueError(f"--model is {FORMS}; not {place!r}.{close}")
-    module = import_code(where)
+    module = import_code(module_name)
     try:
         model = operator.attrgetter(name)(module)
     except AttributeError:
         names = [attribute for attribute in vars(module) if not attribute.startswith("_")]
         raise ValueError(
-            f"{where} has no {name!r}.{nearest(name, names)} It has {listed(names) or 'nothing'}."
+            f"{module_name} has no {name!r}.{nearest(name, names)} It has "
+            f"{listed(names) or 'nothing'}."
         ) from None
     if not isinstance(model, nn.Module) and callable(model):
         try:

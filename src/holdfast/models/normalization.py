@@ -141,8 +141,8 @@ def _of_processor(like: object) -> Normalization:
     return tuple(value / scale + shift for value in mean), tuple(value / scale for value in std)
 
 
-def _get(what: object, name: str, default: Any = None) -> Any:
-    value = what.get(name) if isinstance(what, Mapping) else getattr(what, name, None)
+def _get(config: object, name: str, default: Any = None) -> Any:
+    value = config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
     return default if value is None else value
 
 
@@ -161,8 +161,8 @@ def parse_normalization(mean: str | None, std: str | None) -> Normalization | No
     if mean is None and std is None:
         return None
     if mean is None or std is None:
-        given, other = ("--mean", "--std") if std is None else ("--std", "--mean")
-        raise ValueError(f"{given} was given without {other}: give both.")
+        given, missing = ("--mean", "--std") if std is None else ("--std", "--mean")
+        raise ValueError(f"{given} was given without {missing}: give both.")
     return _parse_values(mean, "mean"), _parse_values(std, "std")
 
 

@@ -96,8 +96,8 @@ Block = Callable[[int, int, int], nn.Module]
 
 
 def _stage(block: Block, count: int, inner: int, outer: int, stride: int) -> nn.Sequential:
-    rest = (block(outer, outer, 1) for _ in range(count - 1))
-    return nn.Sequential(block(inner, outer, stride), *rest)
+    following = (block(outer, outer, 1) for _ in range(count - 1))
+    return nn.Sequential(block(inner, outer, stride), *following)
 
 
 class ResNetCifar(nn.Module):
@@ -180,8 +180,8 @@ class WideResNet(nn.Module):
 
     def __init__(self, depth: int, width: int, classes: int = 10):
         super().__init__()
-        blocks, rest = divmod(depth - 4, 6)
-        if rest or blocks < 1:
+        blocks, remainder = divmod(depth - 4, 6)
+        if remainder or blocks < 1:
             raise ValueError(f"The depth of a wide ResNet is 6n + 4, not {depth}.")
         self.conv1 = _conv3(3, 16)
         self.block1 = WideStage(blocks, 16, 16 * width, 1)

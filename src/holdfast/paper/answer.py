@@ -43,17 +43,17 @@ def plans(
         batch = {} if line.batch is None else {"batch": line.batch}
         return line, setup.plan(_shortest(line.method, preset), seed, **given, **batch)
 
-    found = [
+    planned = [
         plan(line, stream, seed)
         for line in experiment.lines
         for stream in experiment.streams
         for seed in setup.all_seeds
     ]
-    compared = [run for line, run in found if in_protocol(experiment, line)]
+    compared = [run for line, run in planned if in_protocol(experiment, line)]
     missing = CONTROL.method not in (line.method for line in experiment.lines)
     if missing and not any(comparable.planned_differences(run, experiment) for run in compared):
-        found.append(plan(CONTROL, experiment.streams[0], setup.all_seeds[0]))
-    return found
+        planned.append(plan(CONTROL, experiment.streams[0], setup.all_seeds[0]))
+    return planned
 
 
 def _shortest(method: str, preset: str) -> str:
@@ -67,14 +67,14 @@ def chosen(experiment: Experiment, methods: Iterable[str]) -> Experiment:
     preset = experiment.benchmark.preset
     wanted = {method: compose(method, preset=preset) for method in methods}
     lines = [(line, compose(line.method, preset=preset)) for line in experiment.lines]
-    for method, one in wanted.items():
-        if one not in [composition for _, composition in lines]:
+    for method, composition in wanted.items():
+        if composition not in [composition for _, composition in lines]:
             raise ValueError(
                 f"{experiment.id} has no line {method!r}; it has "
                 f"{listed(dict.fromkeys(line.method for line, _ in lines), 99)}."
             )
-    kept = tuple(line for line, composition in lines if composition in wanted.values())
-    return replace(experiment, lines=kept)
+    wanted_lines = tuple(line for line, composition in lines if composition in wanted.values())
+    return replace(experiment, lines=wanted_lines)
 
 
 # Numbers.

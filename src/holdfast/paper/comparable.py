@@ -35,8 +35,8 @@ TOLERANCE = 0.1
 _SAID = {"data", "model", "mean", "std", "severity", "preset", "source", "precision"}
 CHECKED_BY_DEFAULT = {
     flag
-    for flag, one in OPTIONS.items()
-    if one.decides in ("images", "method") and one.told_by != "stream" and flag not in _SAID
+    for flag, option in OPTIONS.items()
+    if option.decides in ("images", "method") and option.told_by != "stream" and flag not in _SAID
 }
 
 
@@ -89,14 +89,17 @@ def planned_differences(run: Run, experiment: Experiment) -> list[str]:
         ),
         f"forward passes are in {run.model.precision}": run.model.precision is not None,
     }
-    # Of all other options, the paper's protocol is what they are where nothing is given.
-    usual = {**{flag: one.default for flag, one in OPTIONS.items()}, "window": run.usual_window}
-    others = {
+    # All other options have to be at their defaults, which are the paper's protocol.
+    usual = {
+        **{flag: option.default for flag, option in OPTIONS.items()},
+        "window": run.usual_window,
+    }
+    options = {
         f"--{flag} {value} was given": value != usual[flag]
         for flag, value in run.as_used.items()
         if flag in CHECKED_BY_DEFAULT
     }
-    return [text for text, differs in {**sentences, **others}.items() if differs]
+    return [text for text, differs in {**sentences, **options}.items() if differs]
 
 
 def model_name(run: Run) -> str:
@@ -115,13 +118,13 @@ def network(run: Run) -> str | None:
 
 def differences(experiment: Experiment, runs: Iterable[StoredRun]) -> tuple[str, ...]:
     """What keeps finished runs from standing beside the paper's; empty: nothing."""
-    finished, benchmark, found = list(runs), experiment.benchmark, []
-    for one in finished:
-        found += planned_differences(one.run, experiment)
-        images = images_a_domain(one)
-        if images != benchmark.images and not one.run.resolved_stream.limit:
-            found.append(_images(images, benchmark))
-    return tuple(dict.fromkeys(found or _control(benchmark, finished)))
+    finished, benchmark, reasons = list(runs), experiment.benchmark, []
+    for run in finished:
+        reasons += planned_differences(run.run, experiment)
+        images = images_a_domain(run)
+        if images != benchmark.images and not run.run.resolved_stream.limit:
+            reasons.append(_images(images, benchmark))
+    return tuple(dict.fromkeys(reasons or _control(benchmark, finished)))
 
 
 def images_a_domain(run: StoredRun) -> int:
@@ -138,34 +141,34 @@ def _control(benchmark: Benchmark, runs: list[StoredRun]) -> list[str]:
     if not controls:
         return ["no run of frozen shows that data and weights are the paper's"]
     source = next(_rows_of(CONTROL.method, benchmark, "continual"))
-    found = []
-    for one in controls:
-        ours = one.by_domain("accuracy")
+    reasons = []
+    for control in controls:
+        ours = control.by_domain("accuracy")
         worst = max(source.by_domain, key=lambda name: abs(ours[name] - source.by_domain[name]))
         if abs(ours[worst] - source.by_domain[worst]) > TOLERANCE:
-            found.append(
+            reasons.append(
                 f"data or weights are not the paper's, since frozen has {ours[worst]:.2f} % on "
                 f"{worst} and the paper's Source {source.by_domain[worst]:.2f} %"
             )
-    hashes = {tuple(map(one.manifest.hashes.get, ("data", "model"))) for one in runs}
+    hashes = {tuple(map(run.manifest.hashes.get, ("data", "model"))) for run in runs}
     if len(hashes) > 1:
-        found.append("runs are of several data sets or weights")
-    if len({one.manifest.code for one in runs}) > 1:
-        found.append("runs were made by different code")
-    return found
+        reasons.append("runs are of several data sets or weights")
+    if len({run.manifest.code for run in runs}) > 1:
+        reasons.append("runs were made by different code")
+    return reasons
 
 
 def _controls(benchmark: Benchmark, runs: Iterable[StoredRun]) -> list[StoredRun]:
     frozen = compose(CONTROL.method, preset=benchmark.preset)
-    return [one for one in runs if one.run.composition == frozen]
+    return [run for run in runs if run.run.composition == frozen]
 
 
 # Of a comparison.
 
 
 def published_rows(comparison: Comparison) -> PublishedRows:
-    found = _published_rows(comparison)
-    return replace(found, note=f"{found.note} {comparison.caveat}".strip())
+    rows = _published_rows(comparison)
+    return replace(rows, note=f"{rows.note} {comparison.caveat}".strip())
 
 
 def _published_rows(comparison: Comparison) -> PublishedRows:
@@ -180,33 +183,33 @@ def _published_rows(comparison: Comparison) -> PublishedRows:
         return PublishedRows("No run is finished, so none stands beside published numbers.")
     data = known[0].run.data.name
     tables: dict[tuple[Benchmark, str], Experiment] = {}
-    for one in experiments().values():
-        if one.printed.rows and one.benchmark.data == data:
-            tables.setdefault((one.benchmark, one.stream), one)
+    for experiment in experiments().values():
+        if experiment.printed.rows and experiment.benchmark.data == data:
+            tables.setdefault((experiment.benchmark, experiment.stream), experiment)
     if not tables:
         name = short_data(data)
         return PublishedRows(f"The paper has no numbers on {name}, so none stand beside these.")
-    return max((_try(one, runs) for one in tables.values()), key=lambda tried: len(tried.rows))
+    return max((_try(table, runs) for table in tables.values()), key=lambda tried: len(tried.rows))
 
 
 def _try(experiment: Experiment, runs: Mapping[str, list[StoredRun]]) -> PublishedRows:
-    controls = _controls(experiment.benchmark, [one for each in runs.values() for one in each])
+    controls = _controls(experiment.benchmark, [run for group in runs.values() for run in group])
     rows: dict[str, PublishedNumbers] = {}
     reasons: dict[str, None] = {}
-    for label, each in runs.items():
-        if not each:
+    for label, group in runs.items():
+        if not group:
             continue
-        same = [one for one in controls if one.manifest.code == each[0].manifest.code]
-        apart = differences(experiment, [*(same or controls), *each])
+        same = [run for run in controls if run.manifest.code == group[0].manifest.code]
+        apart = differences(experiment, [*(same or controls), *group])
         reasons |= dict.fromkeys(apart)
-        row = None if apart else published_row(experiment, Line(label, each[0].run.method))
+        row = None if apart else published_row(experiment, Line(label, group[0].run.method))
         if row is not None:
             rows[label] = _numbers(row)
     if rows:
-        rest = f" For the others: {enumerated(list(reasons)[:4])}." if reasons else ""
+        why_not = f" For the others: {enumerated(list(reasons)[:4])}." if reasons else ""
         return PublishedRows(
             f"Published numbers are the paper's ({experiment.where}): data, model and protocol "
-            f"are the same, and the model that never adapts scores what the paper says.{rest}",
+            f"are the same, and the model that never adapts scores what the paper says.{why_not}",
             rows,
         )
     if reasons:

@@ -21,33 +21,33 @@ def document(answer: Answer) -> list[Block]:
     """All there is to say, in order."""
     experiment = answer.experiment
     beside = answer.has_published and not answer.differences
-    found: list[Block] = [
+    blocks: list[Block] = [
         Heading(f"{experiment.id}: {experiment.where}"),
         experiment.asks,
-        "; ".join(f"{name}: {what}" for name, what in answer.facts.items()) + ".",
+        "; ".join(f"{name}: {fact}" for name, fact in answer.facts.items()) + ".",
     ]
     for grid in answer.grids:
-        found.append(_table(grid, experiment.rows, beside))
+        blocks.append(_table(grid, experiment.rows, beside))
         papers = grid.published if beside else ()
-        found += _changes("Change over the host", grid, experiment.rows, grid.rows, papers)
+        blocks += _changes("Change over the host", grid, experiment.rows, grid.rows, papers)
     if answer.idle:
         steps = "; ".join(f"{name}: {steps}" for name, steps in answer.idle.items())
-        found += [f"{steps}.", IDLE_NOTE]
-    found += [*_verdicts(answer), *_comparison(answer, beside)]
+        blocks += [f"{steps}.", IDLE_NOTE]
+    blocks += [*_verdicts(answer), *_comparison(answer, beside)]
     if finding := experiment.printed.finding:
-        found.append(f"The paper finds, on {experiment.benchmark.data}: {finding}")
+        blocks.append(f"The paper finds, on {experiment.benchmark.data}: {finding}")
     labels = {line.label for line in experiment.lines}
     if any("Ours" in label for label in labels):
-        found.append("Ours is the paper's name for debias.")
+        blocks.append("Ours is the paper's name for debias.")
     if experiment.note:
-        found.append(experiment.note)
+        blocks.append(experiment.note)
     whole = experiments().get(experiment.id, experiment)
     left_out = {line.label for line in whole.lines} - labels
     if left_out:
-        found.append(f"Rows of the paper that were not asked for: {', '.join(sorted(left_out))}.")
+        blocks.append(f"Rows of the paper that were not asked for: {', '.join(sorted(left_out))}.")
     if answer.missing:
-        found.append(f"Not finished, and so left empty: {', '.join(answer.missing)}.")
-    return found
+        blocks.append(f"Not finished, and so left empty: {', '.join(answer.missing)}.")
+    return blocks
 
 
 def _table(grid: Grid, rows: str, beside: bool) -> Table:
@@ -96,10 +96,10 @@ def _changes(
     lines = tuple(
         Row(
             f"{_named(change.label, rows)} − {change.host}",
-            (*cells[place], *paper_cells[place]),
+            (*cells[index], *paper_cells[index]),
             badges=(IDLE,) if change.idle else (),
         )
-        for place, change in enumerate(changes)
+        for index, change in enumerate(changes)
     )
     if lines and columns:
         yield Table(title, "change", (*columns, *paper_columns), lines)
@@ -141,12 +141,12 @@ def _verdicts(answer: Answer) -> Iterator[str]:
                     f"{', '.join(above) or 'none'}, and not at {', '.join(below) or 'none'}."
                 )
             continue
-        every, rows = grid.changes(grid.rows), answer.experiment.rows
-        changes = [change for change in every if SIXTEEN in change.cells]
+        all_changes, rows = grid.changes(grid.rows), answer.experiment.rows
+        changes = [change for change in all_changes if SIXTEEN in change.cells]
         if changes:
             yield _helped(grid, changes, rows)
         if rows != "method":
-            yield from _best(grid, {str(change.host) for change in every}, rows)
+            yield from _best(grid, {str(change.host) for change in all_changes}, rows)
 
 
 def _helped(grid: Grid, changes: Sequence[GridRow], rows: str) -> str:
@@ -155,14 +155,14 @@ def _helped(grid: Grid, changes: Sequence[GridRow], rows: str) -> str:
     text = f"What is added raises the mean over 16 domains in {count} cases here"
     if worse:
         named = (
-            f"{_named(one.label, rows)} ({_text(grid, SIXTEEN, one.cells[SIXTEEN], '+')})"
-            for one in worse
+            f"{_named(change.label, rows)} ({_text(grid, SIXTEEN, change.cells[SIXTEEN], '+')})"
+            for change in worse
         )
         text += f"; it does not help in {', '.join(named)}"
     return text + "."
 
 
-def _best(grid: Grid, hosts: set[str], what: str) -> Iterator[str]:
+def _best(grid: Grid, hosts: set[str], setting: str) -> Iterator[str]:
     """The best value of a sweep, or those that cannot be told from it in print."""
 
     def best(rows: Iterable[GridRow]) -> str:
@@ -183,7 +183,7 @@ def _best(grid: Grid, hosts: set[str], what: str) -> Iterator[str]:
     )
     if ours:
         in_paper = f"; in the paper: {best(papers)}" if len(papers) > 1 else ""
-        yield f"Best {what} here: {best(ours)}{in_paper}."
+        yield f"Best {setting} here: {best(ours)}{in_paper}."
 
 
 def _comparison(answer: Answer, beside: bool) -> Iterator[Block]:

@@ -76,11 +76,11 @@ class Experiment:
     def host_of(self, line: Line) -> Line | None:
         """The line that this one adds its last plug-in to, whatever their settings."""
         wanted = _names(line.method)[:-1]
-        return next((one for one in self.lines if wanted and _names(one.method) == wanted), None)
+        return next((host for host in self.lines if wanted and _names(host.method) == wanted), None)
 
 
 def _names(method: str) -> tuple[str, ...]:
-    return tuple(one.name for one in compose(method).methods)
+    return tuple(part.name for part in compose(method).methods)
 
 
 ASKS = {
@@ -125,7 +125,7 @@ EATA, OURS = Line("EATA", "eata"), Line("EATA + Ours", "eata+debias")
 @cache
 def experiments() -> dict[str, Experiment]:
     """All of them by id, the main tables first."""
-    return {one.id: one for one in _experiments()}
+    return {experiment.id: experiment for experiment in _experiments()}
 
 
 def _experiments() -> Iterator[Experiment]:
@@ -160,19 +160,23 @@ def _experiments() -> Iterator[Experiment]:
 
 
 def _experiment(
-    id: str, where: str, measures: Iterable[str] = ("accuracy",), of: str = "", **others: Any
+    id: str, where: str, measures: Iterable[str] = ("accuracy",), of: str = "", **fields: Any
 ) -> Experiment:
     """All rows of a table, or all that a figure draws; `of`: its id, if another."""
     printed = {**published(), **published_figures()}[of or id]
     lines = tuple(Line(row.label, row.method) for row in printed.rows) or _drawn(printed)
-    return replace(Experiment(id, where, printed, lines, tuple(measures)), **others)
+    return replace(Experiment(id, where, printed, lines, tuple(measures)), **fields)
 
 
 def _drawn(figure: Published) -> tuple[Line, ...]:
     """Each method as Table 1 names it, at each batch size where there are several."""
     labels = {row.method: row.label for row in published()["table-imagenet"].rows}
     sizes = figure.batch_sizes if len(figure.batch_sizes) > 1 else (None,)
-    return tuple(Line(labels.get(one, one), one, size) for one in figure.methods for size in sizes)
+    return tuple(
+        Line(labels.get(method, method), method, size)
+        for method in figure.methods
+        for size in sizes
+    )
 
 
 def _sweep(id: str, where: str, rows: str, values: list[float], of: str = "") -> Experiment:

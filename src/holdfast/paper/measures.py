@@ -22,7 +22,7 @@ SIXTEEN, FIFTEEN = "mean 16", "mean 15"
 BINS = tuple(f"{number / 20:.2f}" for number in range(20))
 """Lower edges of the paper's bins of confidence."""
 
-# Where on the way from the class that is predicted most to that predicted least one looks.
+# Positions in the list of classes from the most to the least predicted, as shares of its length.
 RANKS = {"most": 0.0, "10 %": 0.1, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "90 %": 0.9}
 
 ByColumn = dict[str, float]

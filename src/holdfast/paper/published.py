@@ -24,7 +24,7 @@ else:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a figure was measured on."""
+    """What a number was measured on."""
 
     data: str
     preset: str
@@ -126,7 +126,7 @@ def _published(given: dict[str, Any]) -> Published:
 
 
 def _row(
-    domains: list[str], error: float = 0, by_domain: list[float] | None = None, **others: Any
+    domains: list[str], error: float = 0, by_domain: list[float] | None = None, **fields: Any
 ) -> dict[str, Any]:
     values = {} if by_domain is None else dict(zip(domains, by_domain, strict=True))
-    return {"mean": round(100 - error, 2), "std": None, "by_domain": values, **others}
+    return {"mean": round(100 - error, 2), "std": None, "by_domain": values, **fields}

@@ -13,16 +13,16 @@ from holdfast.engine.step import Step
 from holdfast.parts.descent import Descent
 from holdfast.parts.terms import Term, TermResult, Weigher
 
-# Of the length of all that trains, how much a step of the terms may move it; and of the width of a
-# class, how much it may move features.
+# How far a step of the terms may move what trains, as a share of its length; and features, as a
+# share of the width of a class.
 KAPPA = 0.006
 WIDTH = 0.06
-# Of the way back to the source's weights, the share that is gone before a step of full pace.
+# The share of the way back to the source's weights that is taken before a step of full pace.
 BACK = 0.03
-# The share of the average so far in the next one; of a batch in the frequencies of classes.
+# Weight of the average so far in the next one; weight of a batch in the frequencies of classes.
 OLD = 0.9
 NEW_FREQUENCY = 0.05
-# As rare as this share of an even frequency a class may count; a rarer one counts no more.
+# A class that is rarer than this share of an even frequency counts as if it were that rare.
 RAREST = 0.1
 
 
@@ -34,9 +34,9 @@ class ClassShares(nn.Module):
         self.frequency = nn.Buffer(torch.full_like(rows[:, 0], 1 / len(rows)))
 
     def weights(self, labels: Tensor) -> Tensor:
-        """Of images of these classes: the rarer the class, the more; their mean is 1."""
-        found = 1 / (len(self.frequency) * self.frequency[labels]).clamp_min(RAREST)
-        return found / found.mean()
+        """Weights of images of these classes: the rarer the class, the larger; their mean is 1."""
+        weights = 1 / (len(self.frequency) * self.frequency[labels]).clamp_min(RAREST)
+        return weights / weights.mean()
 
     def update(self, probabilities: Tensor) -> None:
         """Take in the mean prediction of a batch."""
@@ -44,8 +44,8 @@ class ClassShares(nn.Module):
 
 
 class Seen(NamedTuple):
-    """Of a batch: the averages that go on with it, the sum of all forces, the mean prediction, and
-    how far back to the source's weights it leads."""
+    """What a batch leads to: the next averages, the sum of all forces, the mean prediction, and how
+    far weights go back to the source's."""
 
     averages: dict[str, Tensor]
     force: Tensor
@@ -103,25 +103,27 @@ class Balance(Weigher):
         if step.before is not None:
             return  # a second look goes by the weights of the first
         self._seen = None
-        spoken = {term.label: found.loss for term in self.own if (found := term(step)) is not None}
+        spoken = {
+            term.label: result.loss for term in self.own if (result := term(step)) is not None
+        }
         forces = {label: step.force_of(own) for label, own in spoken.items() if own is not None}
         if not forces:
             for term in self.own:
                 term.weight = 0.0
             return
-        kept = self.chosen(step)
+        chosen = self.chosen(step)
         host = self.length.new_zeros(()) if loss is None else step.force_of(loss)
-        fresh = {"entropy": step.force_of(step.entropy[kept].mean()), "host": host}
+        fresh = {"entropy": step.force_of(step.entropy[chosen].mean()), "host": host}
         if "ema" in forces:
             fresh["ema"] = forces["ema"]
         averages = {name: follow(getattr(self, name), new) for name, new in fresh.items()}
-        pace, pull = self._plan(len(kept) / len(step.images), averages, descent)
+        pace, pull = self._plan(len(chosen) / len(step.images), averages, descent)
         weights = {"src": pull * self.width / 2}
         if "ema" in averages:
             weights["ema"] = divided(pull, averages["ema"])
         for term in self.own:
             term.weight = weights.get(term.label, 0.0)
-        force = host + sum(weights[label] * one for label, one in forces.items())
+        force = host + sum(weights[label] * own_force for label, own_force in forces.items())
         prediction = step.detached_probabilities.mean(0)
         self._seen = Seen(averages, force, prediction, BACK * pace)
 
@@ -145,8 +147,8 @@ class Balance(Weigher):
         seen, self._seen = self._seen, None
         if seen is None:
             return _nothing
-        found = [one for name in self.trained if (one := gradient[name]) is not None]
-        norm = torch.nn.utils.get_total_norm(found).to(seen.force)
+        gradients = [own for name in self.trained if (own := gradient[name]) is not None]
+        norm = torch.nn.utils.get_total_norm(gradients).to(seen.force)
         averages = seen.averages | {"gain": follow(self.gain, divided(norm, seen.force))}
 
         def commit() -> None:
@@ -167,9 +169,9 @@ def follow(old: Tensor, new: Tensor) -> Tensor:
     return torch.where(old * new > 0, torch.lerp(new, old, OLD), torch.maximum(old, new))
 
 
-def divided(one: Tensor | float, other: Tensor) -> Tensor:
+def divided(numerator: Tensor | float, denominator: Tensor) -> Tensor:
     """Their ratio; 0 where there is none."""
-    return torch.where(other > 0, one / other, 0.0)
+    return torch.where(denominator > 0, numerator / denominator, 0.0)
 
 
 def _nothing() -> None:

@@ -46,9 +46,9 @@ class DiverseWeights(nn.Module):
             return Weighed(torch.arange(len(p), device=p.device), torch.ones_like(p[:, 0]), divisor)
         unlike = rescaled(1 - torch.cosine_similarity(self.q[None], p, dim=1))
         sure = rescaled(-step.entropy.detach())
-        kept = (~(unlike < unlike.mean())).nonzero().squeeze(1)
+        chosen = (~(unlike < unlike.mean())).nonzero().squeeze(1)
         weights = (unlike * sure / self.temperature).exp()
-        return Weighed(kept, weights[kept], divisor)
+        return Weighed(chosen, weights[chosen], divisor)
 
     def take(self, p: Tensor) -> None:
         """Take a batch of predictions in."""
@@ -74,11 +74,13 @@ class LikelihoodRatio(Term):
         self.weights = weights
 
     def forward(self, step: Step) -> TermResult:
-        kept, weights, divisor = step.cached(self.weights.weigh)
-        r = step.probabilities[kept].clamp(max=0.99)
-        each = -(r * (r / (1 - r) + 1e-5).log()).sum(1)
+        chosen, weights, divisor = step.cached(self.weights.weigh)
+        r = step.probabilities[chosen].clamp(max=0.99)
+        losses = -(r * (r / (1 - r) + 1e-5).log()).sum(1)
         p = step.detached_probabilities
-        return TermResult((weights * each).sum() / divisor, len(kept), lambda: self.weights.take(p))
+        return TermResult(
+            (weights * losses).sum() / divisor, len(chosen), lambda: self.weights.take(p)
+        )
 
 
 class ViewAgreement(Term):
@@ -91,10 +93,10 @@ class ViewAgreement(Term):
         self.augment = augment
 
     def forward(self, step: Step) -> TermResult | None:
-        kept, weights, divisor = step.cached(self.weigh)
-        if len(kept) == 1 and step.network.by_batch:
+        chosen, weights, divisor = step.cached(self.weigh)
+        if len(chosen) == 1 and step.network.by_batch:
             return None  # one image has no batch statistics to be seen by
-        view = step.view(self.augment(step.images[kept]), of=kept)
-        p, log_p = step.probabilities[kept], step.log_probabilities[kept]
-        each = -0.5 * (p * view.log_probabilities + view.probabilities * log_p).sum(1)
-        return TermResult((weights * each).sum() / divisor, len(kept), self.augment.commit)
+        view = step.view(self.augment(step.images[chosen]), of=chosen)
+        p, log_p = step.probabilities[chosen], step.log_probabilities[chosen]
+        losses = -0.5 * (p * view.log_probabilities + view.probabilities * log_p).sum(1)
+        return TermResult((weights * losses).sum() / divisor, len(chosen), self.augment.commit)

@@ -150,14 +150,14 @@ class PlainStep(Learn):
         return proposal
 
     def _pull(self, step: Step, pulls: list[Pull], holding: list[Term], proposal: Proposal) -> None:
-        """Tell pulls the gradient, without a step that of what holds; and add their own, which
-        takes no pass through the network."""
+        """Tell pulls the gradient, which without a step is that of the terms that hold; and add
+        their own, which takes no pass through the network."""
         if proposal.stepped:
-            found = {name: each.grad for name, each in self.parameters.items()}
+            by_name = {name: parameter.grad for name, parameter in self.parameters.items()}
         else:
-            found = self._gradient_of(_ask(step, holding, Proposal()))
-        if step.before is None:  # of a second look nothing is taken in
-            proposal.commits += [pull.told(found) for pull in pulls]
+            by_name = self._gradient_of(_ask(step, holding, Proposal()))
+        if step.before is None:  # nothing is committed of a second look
+            proposal.commits += [pull.told(by_name) for pull in pulls]
         loss = _ask(step, pulls, proposal) if proposal.stepped else None
         if loss is None:
             return
@@ -165,14 +165,16 @@ class PlainStep(Learn):
             if gradient is not None:
                 own = self.parameters[name]
                 own.grad = gradient if own.grad is None else own.grad + gradient
-        gradients = [each.grad for each in self.parameters.values() if each.grad is not None]
+        gradients = [
+            parameter.grad for parameter in self.parameters.values() if parameter.grad is not None
+        ]
         proposal.gradient_norm = torch.nn.utils.get_total_norm(gradients)
 
     def _gradient_of(self, loss: Tensor | None) -> dict[str, Tensor | None]:
         if loss is None or not loss.requires_grad:
             return dict.fromkeys(self.parameters)
-        found = torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True)
-        return dict(zip(self.parameters, found, strict=True))
+        gradients = torch.autograd.grad(loss, list(self.parameters.values()), allow_unused=True)
+        return dict(zip(self.parameters, gradients, strict=True))
 
     def apply(self) -> None:
         self.optimizer.step()

@@ -39,7 +39,7 @@ class Memory(ABC):
 
     @abstractmethod
     def add(self, images: Tensor, logits: Tensor) -> None:
-        """One after the other, take images in for which there is a place; logits label them."""
+        """Take in images one by one, where there is a place for them; logits label them."""
 
     @property
     def images(self) -> Tensor:
@@ -49,19 +49,19 @@ class Memory(ABC):
         return Counter(item.label for item in self.items)
 
     def _of(self, label: int) -> list[int]:
-        """Where the items of a class are, the oldest first."""
-        return [place for place, item in enumerate(self.items) if item.label == label]
+        """Indices of the items of a class, the oldest first."""
+        return [index for index, item in enumerate(self.items) if item.label == label]
 
     def state(self) -> dict[str, Tensor]:
         """All of it by name; nothing before the first image."""
         if not self.clock:
             return {}
-        found = {"clock": torch.tensor(self.clock)}
+        tensors = {"clock": torch.tensor(self.clock)}
         if self.items:
-            found["images"] = self.images
-            found["labels"] = torch.tensor([item.label for item in self.items])
-            found["born"] = torch.tensor([item.born for item in self.items])
-        return found
+            tensors["images"] = self.images
+            tensors["labels"] = torch.tensor([item.label for item in self.items])
+            tensors["born"] = torch.tensor([item.born for item in self.items])
+        return tensors
 
     def load(self, saved: Mapping[str, Tensor], device: torch.device) -> None:
         """Take back what `state` gave; nothing: begin without."""
@@ -123,7 +123,7 @@ class TimelyMemory(Memory):
         self.items.append(new)
 
     def _rivals(self, label: int) -> list[int] | None:
-        """Where the items are one of which would have to go; None: there is room."""
+        """Indices of the items of which one would have to go; None: there is room."""
         counts = self._counts()
         if counts[label] < self.capacity / self.classes:
             if len(self.items) < self.capacity:
@@ -142,15 +142,15 @@ class TimelyMemory(Memory):
         return (self.clock - item.born) / self.capacity
 
     def state(self) -> dict[str, Tensor]:
-        found = super().state()
-        if found:
+        tensors = super().state()
+        if tensors:
             entropies = [item.entropy for item in self.items]
-            found["entropies"] = torch.tensor(entropies, dtype=torch.float64)
-        return found
+            tensors["entropies"] = torch.tensor(entropies, dtype=torch.float64)
+        return tensors
 
     def _entropies(self, saved: Mapping[str, Tensor]) -> list[float]:
-        found: list[float] = saved["entropies"].tolist()
-        return found
+        entropies: list[float] = saved["entropies"].tolist()
+        return entropies
 
 
 class FifoMemory(Memory):
@@ -206,8 +206,8 @@ class BalancedMemory(Memory):
             leaving = self._leaving(label)
             if leaving is None:
                 return
-            places = self._of(leaving)
-            del self.items[places[self._draw(len(places))]]
+            indices = self._of(leaving)
+            del self.items[indices[self._draw(len(indices))]]
         self.items.append(Item(image.clone(), label, self.clock))
 
     def _leaving(self, label: int) -> int | None:
@@ -215,7 +215,7 @@ class BalancedMemory(Memory):
         counts = self._counts()
         most = max(counts.values())
         if counts[label] < most:
-            largest = sorted(each for each, count in counts.items() if count == most)
+            largest = sorted(known for known, count in counts.items() if count == most)
             return largest[self._draw(len(largest))]
         if self.random and self.sampled and torch.rand(()) >= most / self.seen[label]:
             return None
@@ -225,8 +225,8 @@ class BalancedMemory(Memory):
         return int(torch.randint(count, ())) if self.random else 0
 
     def state(self) -> dict[str, Tensor]:
-        found = super().state()
-        return {**found, "seen": torch.tensor(self.seen)} if found else {}
+        tensors = super().state()
+        return {**tensors, "seen": torch.tensor(self.seen)} if tensors else {}
 
     def load(self, saved: Mapping[str, Tensor], device: torch.device) -> None:
         seen = saved["seen"].tolist() if saved else [0] * self.classes

@@ -49,7 +49,7 @@ class MemoryStep(Learn):
         images, proposal, start = step.images[-step.newest :], Proposal(due=False), 0
         while start < len(images):
             end = self._next_step(start, len(images))
-            self.memory.add(images[start:end], self.look(step, start, end))
+            self.memory.add(images[start:end], self.labelling_logits(step, start, end))
             start = end
             if self.every is not None and self.memory.clock % self.every:
                 continue
@@ -79,8 +79,8 @@ class MemoryStep(Learn):
                     f"{shape}: keep one size, or reset() first.{channels_come_last(shape)}"
                 )
 
-    def look(self, step: Step, start: int, end: int) -> Tensor:
-        """The logits by which these of the batch's new images are labelled."""
+    def labelling_logits(self, step: Step, start: int, end: int) -> Tensor:
+        """The logits that label these of the batch's new images."""
         return step.cached(self.prediction.forward).logits[-step.newest :][start:end]
 
     def view(self, network: Network) -> Step:
@@ -175,7 +175,7 @@ class AnsweringStep(MemoryStep):
         finally:
             self.seen = []
 
-    def look(self, step: Step, start: int, end: int) -> Tensor:
+    def labelling_logits(self, step: Step, start: int, end: int) -> Tensor:
         seen = Step(step.network, step.images[-step.newest :][start:end])
         self.seen.append(seen)
         return seen.logits

@@ -47,22 +47,24 @@ class Ring(nn.Module):
             )
 
     def places(self, count: int) -> Tensor:
-        """Where so many rows would go; of more than there is room for, the last ones."""
-        held, place = int(self.held), int(self.place)
+        """The rows that so many new ones would take; if there is no room for all, for the last."""
+        filled, start = int(self.held), int(self.place)
         if self.lags:
-            appends = held < self.size
-            return torch.arange(count) + held if appends else (torch.arange(count) + place) % held
+            appends = filled < self.size
+            return (
+                torch.arange(count) + filled if appends else (torch.arange(count) + start) % filled
+            )
         first = max(count - self.size, 0)
-        return torch.arange(place + first, place + count) % self.size
+        return torch.arange(start + first, start + count) % self.size
 
     @torch.no_grad()
     def write(self, *columns: Tensor) -> None:
         """Take in a row of each column, for every image."""
         count = len(columns[0])
-        places = self.places(count)
+        indices = self.places(count)
         for number, rows in enumerate(columns):
             buffer = self.get_buffer(f"column{number}")
-            buffer[places.to(buffer.device)] = rows[-len(places) :].to(buffer)
+            buffer[indices.to(buffer.device)] = rows[-len(indices) :].to(buffer)
         if self.lags:
             self.held += count if int(self.held) < self.size else 0
             self.place.copy_((self.place + count) % self.held)

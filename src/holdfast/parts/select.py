@@ -66,12 +66,12 @@ class Select:
             if any(word in name for word in words)
             for parameter in layer.parameters()
         }
-        kept = {name: p for name, p in chosen.items() if id(p) not in excluded}
-        if not kept:
+        trained = {name: p for name, p in chosen.items() if id(p) not in excluded}
+        if not trained:
             raise ValueError(
                 f"exclude={self.exclude} leaves {method} nothing of {network.name} to train: name "
                 "fewer layers, or exclude=none."
             )
-        for parameter in kept.values():
+        for parameter in trained.values():
             parameter.requires_grad_(True)
-        return kept
+        return trained

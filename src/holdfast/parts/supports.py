@@ -72,18 +72,18 @@ class Supports(nn.Module):
             features, logits = features[-newest:], logits[-newest:]
         log_p = logits.log_softmax(1)
         entropies = -(log_p.exp() * log_p).sum(1)
-        classes, place = torch.unique(logits.argmax(1), return_inverse=True)
+        classes, class_index = torch.unique(logits.argmax(1), return_inverse=True)
         count, known = len(features), self.entropies[classes]
         # One row a class: its supports, then the batch, with Inf where there is none.
         fresh = known.new_full((len(classes), count), torch.inf)
-        images = torch.arange(count, device=place.device)
-        fresh[place, images] = entropies
+        images = torch.arange(count, device=class_index.device)
+        fresh[class_index, images] = entropies
         ranks = torch.cat([self.ranks[classes], (int(self.came) + images).expand_as(fresh)], 1)
-        every = torch.cat([known, fresh], 1)
+        joined = torch.cat([known, fresh], 1)
         order = ranks.argsort(1)
-        order = order.gather(1, every.gather(1, order).argsort(dim=1, stable=True))[:, : self.keep]
-        chosen = torch.zeros_like(every, dtype=torch.bool).scatter_(1, order, True)
-        chosen &= every < torch.inf
+        order = order.gather(1, joined.gather(1, order).argsort(dim=1, stable=True))[:, : self.keep]
+        chosen = torch.zeros_like(joined, dtype=torch.bool).scatter_(1, order, True)
+        chosen &= joined < torch.inf
         stays, comes = chosen[:, : self.keep], chosen[:, self.keep :]
         row, enters = comes.nonzero(as_tuple=True)
         # Of each class, the n-th to enter takes the n-th free place.

@@ -75,10 +75,10 @@ class Task:
     def prototypes(self, statistics: str) -> tuple[Tensor, Tensor]:
         """Source prototypes, and which classes have one."""
         name = f"counts/{statistics}"
-        found = self._source(f"prototypes/{statistics}", name).prototypes_by(
+        prototypes = self._source(f"prototypes/{statistics}", name).prototypes_by(
             self.network, statistics, self.fresh
         )
-        return found, (self._source().tensors[name] > 0).to(found.device)
+        return prototypes, (self._source().tensors[name] > 0).to(prototypes.device)
 
     def class_width(self, statistics: str) -> float:
         """How far a source image's feature lies from its prototype, as a root mean square."""
@@ -87,10 +87,10 @@ class Task:
 
     def mean_feature(self, statistics: str) -> Tensor:
         """The mean feature of all source images: that of the prototypes, by their counts."""
-        found, _ = self.prototypes(statistics)
+        prototypes, _ = self.prototypes(statistics)
         counts = self._source().tensors[f"counts/{statistics}"].double()
-        mean = counts @ found.cpu().double() / counts.sum()
-        return mean.to(found)
+        mean = counts @ prototypes.cpu().double() / counts.sum()
+        return mean.to(prototypes)
 
     def fisher(self, samples: int) -> dict[str, Tensor]:
         """Diagonal Fisher information of what trains, by name: by plain batch statistics, since

@@ -58,9 +58,9 @@ class Pull(Term):
 
     @abstractmethod
     def told(self, gradient: Mapping[str, Tensor | None]) -> Callable[[], None]:
-        """Told the gradient of the others for all that trains, by name, None where there is none;
-        without a step, that of the terms that hold. Gives what is to change once the batch has
-        proved good."""
+        """Is given the gradient of the other terms for all that trains, by name, None where there
+        is none; without a step, that of the terms that hold. Returns what is to change once the
+        batch has proved good."""
 
 
 class Weigher(Pull):
@@ -93,8 +93,8 @@ class OffsetEntropy(Term):
 
     def forward(self, step: Step) -> TermResult:
         p = step.probabilities
-        each = -(p * (p + 1e-6).log()).sum(1)
-        return TermResult(each.mean() / self.divisor, len(step.images))
+        entropies = -(p * (p + 1e-6).log()).sum(1)
+        return TermResult(entropies.mean() / self.divisor, len(step.images))
 
 
 class ReliableEntropy(Term):
@@ -120,15 +120,15 @@ class ReliableEntropy(Term):
         if self.seen:
             cosine = torch.cosine_similarity(self.q[None], step.detached_probabilities, dim=1)
             keep = keep & (cosine.abs() < self.redundancy)
-        kept = keep.nonzero().squeeze(1)
-        if not len(kept):
+        chosen = keep.nonzero().squeeze(1)
+        if not len(chosen):
             return None
-        entropy = step.entropy[kept]
+        entropy = step.entropy[chosen]
         weight = (self.limit - entropy.detach()).exp()
-        mean = step.detached_probabilities[kept].mean(0)
+        mean = step.detached_probabilities[chosen].mean(0)
 
         def commit() -> None:
             self.q.copy_(0.9 * self.q + 0.1 * mean if self.seen else mean)
             self.seen.fill_(True)
 
-        return TermResult((weight * entropy).mean(), len(kept), commit)
+        return TermResult((weight * entropy).mean(), len(chosen), commit)

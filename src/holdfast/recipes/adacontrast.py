@@ -91,12 +91,12 @@ class Lessons(View):
 
     def labels(self, weak: Step) -> Tensor:
         """The student's own; once enough was seen, those of the nearest in the bank."""
-        held = int(self.bank.held)
-        if int(self.seen) < self.method.warmup or not held:
+        filled = int(self.bank.held)
+        if int(self.seen) < self.method.warmup or not filled:
             return weak.labels
         features, probabilities = self.bank.rows()
         similarity = F.normalize(weak.features, dim=1) @ features.T
-        nearest = similarity.topk(min(self.method.neighbours, held), dim=1).indices
+        nearest = similarity.topk(min(self.method.neighbours, filled), dim=1).indices
         return probabilities[nearest].mean(1).argmax(1)
 
     def commit(self, seen: Step) -> None:
@@ -130,13 +130,13 @@ class Contrast(Term):
     def forward(self, step: Step) -> TermResult:
         assert isinstance(step, Lesson)
         keys, labels = self.rows()
-        places = self.places(step.newest).to(labels.device)
-        labels = labels.index_copy(0, places, step.taught[-len(places) :])
+        rows = self.places(step.newest).to(labels.device)
+        labels = labels.index_copy(0, rows, step.taught[-len(rows) :])
         direction = F.normalize(step.features, dim=1)
         own = (direction * step.keys).sum(1, keepdim=True)
         same = labels[None] == step.taught[:, None]
-        others = (direction @ keys.T).masked_fill(same, -torch.inf)
-        share = (torch.cat([own, others], 1) / self.temperature).log_softmax(1)
+        negatives = (direction @ keys.T).masked_fill(same, -torch.inf)
+        share = (torch.cat([own, negatives], 1) / self.temperature).log_softmax(1)
         return TermResult(-share[:, 0].mean(), len(step.images))
 
 
@@ -207,12 +207,12 @@ class Adacontrast(Learner):
 
     def terms(self, task: Task) -> list[Term]:
         queue = task.cached(self._lessons).queue
-        found: list[Term] = [
+        terms: list[Term] = [
             TaughtLabels("label", self.weight_label),
             Contrast(self.weight_contrastive, queue, self.temperature),
             Diversity("diversity", self.weight_diversity),
         ]
-        return [term for term in found if term.weight]
+        return [term for term in terms if term.weight]
 
     def descent(self) -> Descent:
         return replace(super().descent(), weight_decay=self.weight_decay)

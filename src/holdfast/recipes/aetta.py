@@ -30,8 +30,8 @@ class ResetByEstimate(Upkeep):
     def __init__(self, method: Aetta, task: Task):
         super().__init__()
         self.method, self.task = method, task
-        places = method.places(task.network)
-        self.views = DropoutViews(task.network, places, method.dropout, method.views, method.masks)
+        layers = method.places(task.network)
+        self.views = DropoutViews(task.network, layers, method.dropout, method.views, method.masks)
         self.error = nn.Buffer(torch.zeros((), dtype=torch.float64))
         self.seen = nn.Buffer(torch.zeros((), dtype=torch.bool))
         self.calls = nn.Buffer(torch.zeros((), dtype=torch.int64))
@@ -54,9 +54,9 @@ class ResetByEstimate(Upkeep):
     def forward(self, outcome: Outcome) -> None:
         if not outcome.step.record:
             return  # one image alone, that was only predicted
-        found = outcome.step.cached(self.disagreement)
-        self.calls.add_(found.masks)
-        self.error.fill_(found.smoothed(float(self.error) if self.seen else None))
+        disagreement = outcome.step.cached(self.disagreement)
+        self.calls.add_(disagreement.masks)
+        self.error.fill_(disagreement.smoothed(float(self.error) if self.seen else None))
         self.seen.fill_(True)
         if not outcome.proposal.stepped:
             return
@@ -128,20 +128,20 @@ class Aetta(Method):
     def places(self, network: Network) -> list[str]:
         """Names of the layers that dropout follows."""
         known = [name for name, _ in network.model.named_modules() if name]
-        found = stages(network.model)
+        layers = stages(network.model)
         if self.layers != "stages":
-            found = [name for name in self.layers.split("|") if name]
-            if missing := [name for name in found if name not in known]:
+            layers = [name for name in self.layers.split("|") if name]
+            if missing := [name for name in layers if name not in known]:
                 raise ValueError(
                     f"{network.name} has no layer {missing[0]!r} for aetta to put dropout after: "
                     f"name some of {listed(known)}."
                 )
-        if not found:
+        if not layers:
             raise ValueError(
                 f"{network.name} has no stages with two or more norm layers to put dropout after: "
                 f'name layers, parted by |, as in aetta(layers="{"|".join(known[:2])}").'
             )
-        return found
+        return layers
 
     def upkeep(self, task: Task) -> list[Upkeep]:
         return [ResetByEstimate(self, task)] if self.has_effect() else []

@@ -51,7 +51,7 @@ class AdaptiveReset(Upkeep):
         """Take in a batch's gradient, and the weights that it was taken at."""
         now = self._now().detach()
         parts = [
-            torch.zeros_like(weight) if (found := gradient[name]) is None else found
+            torch.zeros_like(weight) if (own := gradient[name]) is None else own
             for name, weight in self.trained.items()
         ]
         squares = torch.cat([part.detach().reshape(-1) for part in parts]).to(now).square()

@@ -164,8 +164,8 @@ class Method(Settled):
         for name, (other, value) in self.unused.items():
             # A method that is written out in full names defaults too.
             if given.get(other) == value and given.get(name, defaults[name]) != defaults[name]:
-                one, two = (str(kind(**{each: given[each]})) for each in (other, name))
-                return f"{one} has no use for {name}: write {one}, or {two}."
+                first, second = (str(kind(**{key: given[key]})) for key in (other, name))
+                return f"{first} has no use for {name}: write {first}, or {second}."
         return None
 
     def objection(self, host: Method | None) -> str | None:
@@ -294,7 +294,7 @@ class Method(Settled):
         return 1, 1
 
     def largest_batch(self) -> int | None:
-        """Of how many images a batch may be for these bounds to hold; None: of any number."""
+        """The largest batch for which these bounds hold; None: any."""
         return None
 
     def always_drives(self) -> bool:
@@ -331,10 +331,10 @@ class Learner(Method):
         return Select(self.select, ByBatch())
 
     def resolved(self, context: CompositionContext = ALONE) -> Self:
-        found = super().resolved(context)
-        if self.nesterov is None and found.nesterov and not found.may_use_nesterov():
-            return replace(found, nesterov=False)
-        return found
+        resolved = super().resolved(context)
+        if self.nesterov is None and resolved.nesterov and not resolved.may_use_nesterov():
+            return replace(resolved, nesterov=False)
+        return resolved
 
     def may_use_nesterov(self) -> bool:
         return self.optimizer == "sgd" and self.momentum != 0

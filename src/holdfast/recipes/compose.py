@@ -29,38 +29,38 @@ def parse(spec: str, find: Find = find) -> tuple[Method, ...]:
 
 
 def brief(spec: str) -> str:
-    """As it is written, but for spaces; and methods by their names, whose places are long."""
+    """As it is written, without spaces; a user's own methods by name: their places are long."""
     return "+".join(re.sub(r"\s", "", text) for _, _, text in _read(spec, find))
 
 
 def _read(spec: str, find: Find) -> Iterator[tuple[type[Method], dict[str, Value | None], str]]:
     """Each method with what is given of its settings, and how it is written."""
-    place = 0
+    position = 0
     while True:
-        word = _METHOD.match(spec, place)
+        word = _METHOD.match(spec, position)
         if not word:
-            raise _unreadable(spec, place, "a method's name")
-        method, place = find(word[1]), word.end()
+            raise _unreadable(spec, position, "a method's name")
+        method, position = find(word[1]), word.end()
         given: dict[str, Value | None] = {}
-        if spec[place : place + 1] == "(":
+        if spec[position : position + 1] == "(":
             try:
-                given, place = read_settings(spec, place + 1, method)
+                given, position = read_settings(spec, position + 1, method)
             except SpecError as error:
                 raise _unreadable(spec, error.place, error.expected) from None
         name = method.name if ":" in word[1] else word[1]
-        yield method, given, name + spec[word.end() : place]
-        if not spec[place:].strip():
+        yield method, given, name + spec[word.end() : position]
+        if not spec[position:].strip():
             return
-        if spec[place] != "+":
-            raise _unreadable(spec, place, "'+' and a plug-in, or the end")
-        place += 1
+        if spec[position] != "+":
+            raise _unreadable(spec, position, "'+' and a plug-in, or the end")
+        position += 1
 
 
-def _unreadable(spec: str, place: int, expected: str) -> ValueError:
-    found = repr(shortened(spec[place:])) if place < len(spec) else "the end"
+def _unreadable(spec: str, position: int, expected: str) -> ValueError:
+    text = repr(shortened(spec[position:])) if position < len(spec) else "the end"
     return ValueError(
-        f"Cannot read the method {shortened(spec)!r} at character {place + 1}: expected "
-        f"{expected}, found {found}. A method is written like eata(lr=0.001)+debias(alpha=0.99)."
+        f"Cannot read the method {shortened(spec)!r} at character {position + 1}: expected "
+        f"{expected}, found {text}. A method is written like eata(lr=0.001)+debias(alpha=0.99)."
     )
 
 
@@ -102,7 +102,7 @@ class Composition:
         """The fewest and the most, of a batch; in episodes, of each of its images."""
         extra = self.rounds * sum(method.extra_forwards() for method in self.methods)
         beside = [method.forwards_beside() for method in self.plugins]
-        fewest, most = (sum(each) for each in zip(self.host.forwards(), *beside, strict=True))
+        fewest, most = (sum(counts) for counts in zip(self.host.forwards(), *beside, strict=True))
         at_least, at_most = self.host.passes
         return fewest + at_least * extra, most + at_most * extra
 
@@ -176,22 +176,22 @@ def compose(*parts: str | Method, preset: str | None = None) -> Composition:
     resolved = tuple(method.resolved(as_plugin) for method in plugins)
     as_host = CompositionContext(preset, plugins=resolved, alone=alone)
     contexts = (as_host, *(as_plugin for _ in plugins))
-    found = Composition(host.resolved(as_host), resolved, contexts)
-    objections = [found.host.objection(None)] if alone else []
-    for place, plugin in enumerate(resolved):
-        objections += [plugin.objection(found.host), plugin.objection_after(resolved[:place])]
+    composition = Composition(host.resolved(as_host), resolved, contexts)
+    objections = [composition.host.objection(None)] if alone else []
+    for index, plugin in enumerate(resolved):
+        objections += [plugin.objection(composition.host), plugin.objection_after(resolved[:index])]
     for objection in filter(None, objections):
         raise ValueError(objection)
-    return found
+    return composition
 
 
 def _check_fit(host: Method, plugins: tuple[Method, ...]) -> None:
     names = [method.name for method in (host, *plugins)]
     for plugin in plugins:
         if not plugin.plugin:
-            other = f": write {plugin.name}+{host.name}" if host.plugin else ""
+            advice = f": write {plugin.name}+{host.name}" if host.plugin else ""
             raise ValueError(
-                f"{plugin.name} is a host, not a plug-in, so it cannot follow {host.name}{other}. "
+                f"{plugin.name} is a host, not a plug-in, so it cannot follow {host.name}{advice}. "
                 f"Plug-ins: {listed(n for n, method in methods().items() if method.plugin)}."
             )
         shared = plugin.given.keys() & HOST_SETTINGS

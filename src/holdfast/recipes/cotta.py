@@ -109,8 +109,8 @@ class Views(nn.Module):
         self.method = method
 
     def forward(self, images: Tensor) -> Tensor:
-        def teacher(some: Tensor) -> Tensor:
-            return logits_of(self.teacher(some))
+        def teacher(view: Tensor) -> Tensor:
+            return logits_of(self.teacher(view))
 
         source = logits_of(self.anchor(images))
         with self.augment.draws.restored():
@@ -165,14 +165,14 @@ class StochasticRestore(Upkeep):
             return torch.arange(self.size)
         expected = self.size * self.probability
         enough = int(expected + 6 * expected**0.5) + 16
-        found: list[Tensor] = []
+        drawn: list[Tensor] = []
         end = -1
         with self.draws.scope():
             while end < self.size:
                 gaps = torch.empty(enough, dtype=torch.float64).geometric_(self.probability)
-                found.append(end + gaps.long().cumsum(0))
-                end = int(found[-1][-1])
-        places = torch.cat(found)
+                drawn.append(end + gaps.long().cumsum(0))
+                end = int(drawn[-1][-1])
+        places = torch.cat(drawn)
         return places[places < self.size]
 
 
@@ -247,8 +247,8 @@ class Cotta(Learner):
         return task.cached(self._prediction)
 
     def upkeep(self, task: Task) -> list[Upkeep]:
-        found: list[Upkeep] = [MeanTeacher(task.teacher, self.teacher_momentum)]
-        return [*found, StochasticRestore(task, self.restore)] if self.restore else found
+        rules: list[Upkeep] = [MeanTeacher(task.teacher, self.teacher_momentum)]
+        return [*rules, StochasticRestore(task, self.restore)] if self.restore else rules
 
     def predicting(self) -> str:
         return f"the {self.predict}'s logits, before the update"

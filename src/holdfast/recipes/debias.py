@@ -32,22 +32,22 @@ class EmaPrototypes(Term):
         self.norms = nn.Buffer(torch.linalg.vector_norm(start, dim=1))
 
     def forward(self, step: Step) -> TermResult | None:
-        return step.cached(self._look)
+        return step.cached(self._loss)
 
-    def _look(self, step: Step) -> TermResult | None:
-        kept = self.method.chosen(step)
-        if not len(kept):
+    def _loss(self, step: Step) -> TermResult | None:
+        chosen = self.method.chosen(step)
+        if not len(chosen):
             return None
-        features = step.features[kept]
-        labels = step.labels[kept]
+        features = step.features[chosen]
+        labels = step.labels[chosen]
         similarity = features @ self.prototypes.T / self.norms.clamp_min(1e-12)
-        target = step.detached_probabilities[kept] if self.method.labels == "soft" else labels
+        target = step.detached_probabilities[chosen] if self.method.labels == "soft" else labels
         if self.weights is None:
             loss = nn.functional.cross_entropy(similarity, target)
         else:
-            each = nn.functional.cross_entropy(similarity, target, reduction="none")
-            loss = (self.weights(labels) * each).mean()
-        return TermResult(loss, len(kept), lambda: self.update(features.detach(), labels))
+            losses = nn.functional.cross_entropy(similarity, target, reduction="none")
+            loss = (self.weights(labels) * losses).mean()
+        return TermResult(loss, len(chosen), lambda: self.update(features.detach(), labels))
 
     @property
     def class_prototypes(self) -> Tensor:
@@ -55,8 +55,8 @@ class EmaPrototypes(Term):
 
     def update(self, features: Tensor, labels: Tensor) -> None:
         """Blend each class's mean feature into its prototype; the cost does not grow with C."""
-        classes, place = torch.unique(labels, return_inverse=True)
-        member = nn.functional.one_hot(place, len(classes)).T.to(features.dtype)
+        classes, class_index = torch.unique(labels, return_inverse=True)
+        member = nn.functional.one_hot(class_index, len(classes)).T.to(features.dtype)
         mean = member @ features / member.sum(1, keepdim=True)
         if self.method.normalize:
             mean = nn.functional.normalize(mean, dim=1)
@@ -90,19 +90,19 @@ class SourceAlignment(Term):
         self.known = nn.Buffer(known, persistent=False)
 
     def forward(self, step: Step) -> TermResult | None:
-        return step.cached(self._look)
+        return step.cached(self._loss)
 
-    def _look(self, step: Step) -> TermResult | None:
-        kept = self.method.chosen(step)
-        kept = kept[self.known[step.labels[kept]]]
-        if not len(kept):
+    def _loss(self, step: Step) -> TermResult | None:
+        chosen = self.method.chosen(step)
+        chosen = chosen[self.known[step.labels[chosen]]]
+        if not len(chosen):
             return None
-        labels = step.labels[kept]
-        apart = self.prototypes[labels] - step.features[kept]
-        each = (apart * apart).sum(1)
+        labels = step.labels[chosen]
+        apart = self.prototypes[labels] - step.features[chosen]
+        distances = (apart * apart).sum(1)
         if self.weights is not None:
-            each = self.weights(labels) * each
-        return TermResult(each.mean() / self.divisor, len(kept))
+            distances = self.weights(labels) * distances
+        return TermResult(distances.mean() / self.divisor, len(chosen))
 
 
 AUTO = (
@@ -173,12 +173,12 @@ class Debias(Learner):
     def terms(self, task: Task) -> list[Term]:
         if self._balances():
             return self._balanced_terms(task)
-        found: list[Term] = []
+        terms: list[Term] = []
         if self.lambda_ema:
-            found.append(EmaPrototypes(self, task.network.rows))
+            terms.append(EmaPrototypes(self, task.network.rows))
         if self.lambda_src:
-            found.append(SourceAlignment(self, *task.prototypes(self.statistics)))
-        return found
+            terms.append(SourceAlignment(self, *task.prototypes(self.statistics)))
+        return terms
 
     def _balanced_terms(self, task: Task) -> list[Term]:
         rows, width = task.network.rows, task.class_width(self.statistics)

@@ -39,12 +39,12 @@ class ShapeEntropy(Term):
             return None
         drop = self._drop(step, reliable)
         enough = drop > self.method.threshold
-        kept = reliable[enough]
-        if not len(kept):
+        chosen = reliable[enough]
+        if not len(chosen):
             return None
-        entropy = step.entropy[kept]
+        entropy = step.entropy[chosen]
         weight = self._weight(entropy.detach(), drop[enough], step.logits.shape[1])
-        return TermResult((weight * entropy).mean(), len(kept), self.augment.commit)
+        return TermResult((weight * entropy).mean(), len(chosen), self.augment.commit)
 
     def _drop(self, step: Step, reliable: Tensor) -> Tensor:
         """PLPD: by how much the probability of the predicted class falls."""

@@ -103,11 +103,11 @@ class Eata(Eta):
     fisher_samples: int = setting(2000, "images behind the Fisher information", at_least=1)
 
     def terms(self, task: Task) -> list[Term]:
-        found = super().terms(task)
+        terms = super().terms(task)
         if self.fisher_weight:
             information = task.fisher(self.fisher_samples)
-            found.append(FisherAnchor(self.fisher_weight, task.parameters, information))
-        return found
+            terms.append(FisherAnchor(self.fisher_weight, task.parameters, information))
+        return terms
 
     def needs(self) -> tuple[str, ...]:
         return ("fisher",) if self.fisher_weight else ()

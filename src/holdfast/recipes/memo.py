@@ -117,8 +117,8 @@ class Memo(Learner):
         )
 
     def resolved(self, context: CompositionContext = ALONE) -> Self:
-        found = super().resolved(context)
-        return found if self.alpha is None else replace(found, prior=None)
+        resolved = super().resolved(context)
+        return resolved if self.alpha is None else replace(resolved, prior=None)
 
     def selection(self) -> Select:
         alpha = self.alpha if self.prior is None else 1 / (self.prior + 1)

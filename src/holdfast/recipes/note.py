@@ -122,14 +122,14 @@ class Note(Learner):
         return task.cached(self._prediction)
 
     def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> MemoryStep:
-        kept: Memory = FifoMemory(self.capacity, task.network.classes)
+        memory: Memory = FifoMemory(self.capacity, task.network.classes)
         if self.memory == "balanced":
-            kept = BalancedMemory(
+            memory = BalancedMemory(
                 self.capacity, task.network.classes, task.draws, evict=self.evict, sampled=True
             )
         kind = MemoryStep if self.statistics == "batch" else AnsweringStep
         inner = PlainStep(self.descent(), parameters)
-        return kind(inner, kept, task.cached(self._prediction), self.every)
+        return kind(inner, memory, task.cached(self._prediction), self.every)
 
     def takes_memory(self) -> str:
         return "`capacity` images, and a copy of the state while a batch is looked at"

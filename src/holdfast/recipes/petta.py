@@ -63,8 +63,8 @@ class Divergence(StoredTeacher):
         features, labels = seen.features[-step.newest :], seen.labels[-step.newest :]
 
         def commit() -> None:
-            classes, place = torch.unique(labels, return_inverse=True)
-            member = nn.functional.one_hot(place, len(classes)).T.to(features.dtype)
+            classes, class_index = torch.unique(labels, return_inverse=True)
+            member = nn.functional.one_hot(class_index, len(classes)).T.to(features.dtype)
             means = member @ features / member.sum(1, keepdim=True)
             self.means[classes] = torch.lerp(self.means[classes], means, FOLLOWS)
 
@@ -114,11 +114,11 @@ class MemoryAgreement(Term):
         # Before the view, and in any case: the student's statistics follow both.
         plain = Step(step.network, images, learning=self.symmetric, record=True).logits
         if self.symmetric:
-            each = 0.5 * symmetric_cross_entropy(plain, target)
-            each = each + 0.5 * symmetric_cross_entropy(step.logits, target)
+            losses = 0.5 * symmetric_cross_entropy(plain, target)
+            losses = losses + 0.5 * symmetric_cross_entropy(step.logits, target)
         else:
-            each = -(target.softmax(1) * step.log_probabilities).sum(1)
-        return TermResult(each.mean(), len(images))
+            losses = -(target.softmax(1) * step.log_probabilities).sum(1)
+        return TermResult(losses.mean(), len(images))
 
 
 class SourceAgreement(Term):
@@ -158,10 +158,12 @@ class SourcePull(Term):
     def forward(self, step: Step) -> TermResult:
         pairs = zip(self.parameters_held, self.start, strict=True)
         if self.cosine:
-            each = [-torch.cosine_similarity(p.flatten(), o.flatten(), dim=0) for p, o in pairs]
+            distances = [
+                -torch.cosine_similarity(p.flatten(), o.flatten(), dim=0) for p, o in pairs
+            ]
         else:
-            each = [(p - o).square().sum() for p, o in pairs]
-        return TermResult(self.share() * torch.stack(each).mean(), len(step.images))
+            distances = [(p - o).square().sum() for p, o in pairs]
+        return TermResult(self.share() * torch.stack(distances).mean(), len(step.images))
 
 
 @register("petta")
@@ -238,14 +240,14 @@ class Petta(Learner):
 
     def terms(self, task: Task) -> list[Term]:
         memory = task.cached(self._memory)
-        found: list[Term] = [MemoryAgreement(task.teacher, memory, self.loss == "symmetric")]
+        terms: list[Term] = [MemoryAgreement(task.teacher, memory, self.loss == "symmetric")]
         if self.lambda_anchor:
-            found.append(SourceAgreement(self.lambda_anchor, task.anchor, memory))
+            terms.append(SourceAgreement(self.lambda_anchor, task.anchor, memory))
         if self.lambda_reg and self.regularizer != "none":
             known = task.cached(self._prediction)
             share = (lambda: known.gamma) if isinstance(known, Divergence) else (lambda: 1.0)
-            found.append(SourcePull(self.lambda_reg, task.parameters, self.regularizer, share))
-        return found
+            terms.append(SourcePull(self.lambda_reg, task.parameters, self.regularizer, share))
+        return terms
 
     def prediction(self, task: Task) -> Prediction:
         return task.cached(self._prediction)

@@ -25,7 +25,7 @@ from holdfast.util.words import first_line, listed, nearest
 GROUP = "holdfast.methods"
 
 _registry: dict[str, type[Method]] = {}
-# Those of one's own that were loaded in this process, by place.
+# The user's own methods that were loaded in this process, by place.
 _loaded: dict[str, type[Method]] = {}
 _entry_points_read = False
 
@@ -77,21 +77,21 @@ def is_own(method: type[Method]) -> bool:
 
 def check_name(name: str, method: type[Method]) -> None:
     """A name that can be written in a spec string, and is not taken by holdfast."""
-    where = f"The name {name!r} of {written_place(method)}"
+    subject = f"The name {name!r} of {written_place(method)}"
     if not re.fullmatch(r"[a-z0-9_-]+", str(name)):
-        raise ValueError(f"{where} is not of small letters, digits, - and _: rename it.")
+        raise ValueError(f"{subject} is not of small letters, digits, - and _: rename it.")
     if is_own(method):
         _register_all()
         if name in _registry and not is_own(_registry[name]):
             raise ValueError(
-                f"{where} is that of one of holdfast's own methods: give it another, as in "
+                f"{subject} is that of one of holdfast's own methods: give it another, as in "
                 f"@register('my-{name}')."
             )
 
 
 def check_fields(method: type[Method]) -> None:
     """A setting of a class that is no dataclass would be passed over in silence."""
-    if any(isinstance(one, Field) for one in vars(method).values()):
+    if any(isinstance(value, Field) for value in vars(method).values()):
         raise ValueError(
             f"{written_place(method)} has settings, and is no dataclass: write "
             "@dataclass(frozen=True) above it."
@@ -102,11 +102,11 @@ def _from_packages() -> Iterator[tuple[str, type[Method]]]:
     """The methods that installed packages register; a warning for each that cannot be had."""
     for entry in entry_points(group=GROUP):
         try:
-            found = entry.load()
-            if not (isinstance(found, type) and issubclass(found, Method)):
+            method = entry.load()
+            if not (isinstance(method, type) and issubclass(method, Method)):
                 raise ValueError(f"{entry.value} is not a subclass of holdfast.Method")
-            check_name(entry.name, found)
-            check_fields(found)
+            check_name(entry.name, method)
+            check_fields(method)
         except Exception as error:  # whatever somebody else's package may raise
             package = entry.dist.name if entry.dist is not None else entry.module
             warnings.warn(
@@ -116,24 +116,24 @@ def _from_packages() -> Iterator[tuple[str, type[Method]]]:
                 stacklevel=2,
             )
         else:
-            found.name = entry.name
-            yield entry.name, found
+            method.name = entry.name
+            yield entry.name, method
 
 
 def written_place(method: type[Method]) -> str:
-    """Where its class stands, in short: the module of a file is of a name that nobody wrote."""
-    where = method.__module__
-    if is_file(where):
-        where = Path(str(sys.modules[where].__file__)).name
-    return f"{where}:{method.__name__}"
+    """Where its class stands, in short: modules that were made of files have generated names."""
+    module = method.__module__
+    if is_file(module):
+        module = Path(str(sys.modules[module].__file__)).name
+    return f"{module}:{method.__name__}"
 
 
 def code_hash(method: type[Method]) -> str | None:
-    """SHA-256 of the file that holds the method; of several, where it is built on other own ones.
-    None: it stands in no file."""
-    own = [one for one in method.__mro__ if issubclass(one, Method) and is_own(one)]
-    found = list(dict.fromkeys(file_hash(one.__module__) for one in own))
-    return found[0] if len(found) == 1 else text_hash(repr(found))
+    """SHA-256 of the file that defines the method; of several files, where it is built on a user's
+    other methods. None: it stands in no file."""
+    own = [kind for kind in method.__mro__ if issubclass(kind, Method) and is_own(kind)]
+    digests = list(dict.fromkeys(file_hash(kind.__module__) for kind in own))
+    return digests[0] if len(digests) == 1 else text_hash(repr(digests))
 
 
 def find(name: str) -> type[Method]:
@@ -152,39 +152,39 @@ def find(name: str) -> type[Method]:
 
 
 def _find_at(place: str, known: Mapping[str, type[Method]]) -> type[Method]:
-    where, _, name = (part.strip() for part in place.rpartition(":"))
-    module = import_code(where)
-    there = [
+    module_name, _, name = (part.strip() for part in place.rpartition(":"))
+    module = import_code(module_name)
+    names = [
         called
-        for called, one in vars(module).items()
-        if isinstance(one, type) and issubclass(one, Method) and is_own(one)
+        for called, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, Method) and is_own(value)
     ]
-    found = getattr(module, name, None)
-    if found is None:
+    method = getattr(module, name, None)
+    if method is None:
         raise ValueError(
-            f"{where} has no {name!r}.{nearest(name, there)} Methods in it: "
-            f"{listed(there) or 'none'}."
+            f"{module_name} has no {name!r}.{nearest(name, names)} Methods in it: "
+            f"{listed(names) or 'none'}."
         )
-    if not (isinstance(found, type) and issubclass(found, Method)) or found in (Method, Learner):
+    if not (isinstance(method, type) and issubclass(method, Method)) or method in (Method, Learner):
         raise ValueError(
-            f"{place} is no method: a method is a subclass of holdfast.Method. Methods in {where}: "
-            f"{listed(there) or 'none'}."
+            f"{place} is no method: a method is a subclass of holdfast.Method. Methods in "
+            f"{module_name}: {listed(names) or 'none'}."
         )
-    called = vars(found).get("name", found.__name__.lower())
-    if known.get(called) is found:
-        return found
-    check_name(called, found)
-    check_fields(found)
+    called = vars(method).get("name", method.__name__.lower())
+    if known.get(called) is method:
+        return method
+    check_name(called, method)
+    check_fields(method)
     if is_file(module.__name__):
-        where = Path(os.path.expanduser(where)).resolve().as_posix()
-    found.name, found.place = called, f"{where}:{name}"
-    _loaded[found.place] = found
-    return found
+        module_name = Path(os.path.expanduser(module_name)).resolve().as_posix()
+    method.name, method.place = called, f"{module_name}:{name}"
+    _loaded[method.place] = method
+    return method
 
 
 def find_loaded(name: str, hashes: Mapping[str, str | None] | None = None) -> type[Method]:
-    """As `find`, for what stands in a stored file: that may not have code imported by itself, so
-    that one's own has to be loaded before, in this process; its file may have moved.
+    """As `find`, for a name in a stored file. Reading a file may not import code, so a user's own
+    method has to be loaded before, in this process; its own file may have moved.
 
     hashes: those that the file has of methods of one's own, as in a manifest. The class of a file
     of the same text will do, whatever its name.
@@ -195,15 +195,15 @@ def find_loaded(name: str, hashes: Mapping[str, str | None] | None = None) -> ty
     def end(place: str) -> str:
         return re.split(r"[\\/]", place)[-1]
 
-    def same_text(one: type[Method]) -> bool:
-        hashed = (hashes or {}).get(f"method {one.name}")
-        named = one.__name__ == name.rpartition(":")[2].strip()
-        return named and hashed is not None and hashed == code_hash(one)
+    def same_text(method: type[Method]) -> bool:
+        hashed = (hashes or {}).get(f"method {method.name}")
+        named = method.__name__ == name.rpartition(":")[2].strip()
+        return named and hashed is not None and hashed == code_hash(method)
 
     last = list(reversed(_loaded.items()))
-    alike = [one for _, one in last if same_text(one)]
-    alike += [one for place, one in last if place == name]
-    alike += [one for place, one in last if end(place) == end(name)]
+    alike = [method for _, method in last if same_text(method)]
+    alike += [method for place, method in last if place == name]
+    alike += [method for place, method in last if end(place) == end(name)]
     if not alike:
         raise ValueError(
             f"{name} is code of your own, which a stored file may not run by itself. If you trust "

@@ -34,11 +34,11 @@ class Centroids(NamedTuple):
         return Centroids(moved, torch.zeros_like(moved), torch.zeros_like(moved), 0)
 
     def stepped(self, gradient: Tensor) -> Centroids:
-        steps, (one, two) = self.steps + 1, BETAS
-        first = one * self.first + (1 - one) * gradient
-        second = two * self.second + (1 - two) * gradient.square()
-        scale = (second / (1 - two**steps)).sqrt() + EPSILON
-        moved = self.moved * (1 - LR * DECAY) - LR * first / (1 - one**steps) / scale
+        steps, (beta1, beta2) = self.steps + 1, BETAS
+        first = beta1 * self.first + (1 - beta1) * gradient
+        second = beta2 * self.second + (1 - beta2) * gradient.square()
+        scale = (second / (1 - beta2**steps)).sqrt() + EPSILON
+        moved = self.moved * (1 - LR * DECAY) - LR * first / (1 - beta1**steps) / scale
         return Centroids(moved, first, second, steps)
 
 
@@ -98,22 +98,22 @@ class Bank(Route):
         rows = torch.cat([self.styles[: int(self.held)], style[None]])
         near, gradient = self._nearness(rows, now.moved)
         chosen = int(near.argmax())
-        place = self._place(len(now.moved))
+        index = self._place(len(now.moved))
         models = {name: rows[: len(now.moved)] for name, rows in self.bank.items()}
         learn = {name: new.get(name, rows[chosen]) for name, rows in models.items()}
         predict = None
         if self.method.ensemble and len(now.moved) > 1:
             predict = dict(learn)
             for name in self.weights:
-                every = models[name]
+                bank_rows = models[name]
                 if slot is not None:
-                    every = every.clone()
-                    every[slot] = new[name]
-                predict[name] = torch.tensordot(near.to(every), every, 1)
+                    bank_rows = bank_rows.clone()
+                    bank_rows[slot] = new[name]
+                predict[name] = torch.tensordot(near.to(bank_rows), bank_rows, 1)
 
         def commit(learnt: Learnt) -> None:
             self._keep(chosen, learnt, now.stepped(gradient))
-            self._remember(style, place)
+            self._remember(style, index)
             met = {"model": chosen, "models": len(now.moved)}
             self._told = {**met, **self._notice(len(images))}
 
@@ -158,18 +158,18 @@ class Bank(Route):
         """The model of the largest mutual information between images and labels."""
         own = {name: tensor for name, tensor in learnt.items() if name.startswith("model/")}
         before = {name: tensor.clone() for name, tensor in own.items()}
-        found = []
+        scores = []
         try:
             for model in range(opened):
                 for name, tensor in own.items():
                     tensor.copy_(self.bank[name][model])
                 step = Step(self.task.network, images)
                 mean = step.probabilities.mean(0)
-                found.append(step.entropy.mean() - torch.special.entr(mean).sum())
+                scores.append(step.entropy.mean() - torch.special.entr(mean).sum())
         finally:
             for name, tensor in own.items():
                 tensor.copy_(before[name])
-        return int(torch.stack(found).argmin())
+        return int(torch.stack(scores).argmin())
 
     def _nearness(self, rows: Tensor, moved: Tensor) -> tuple[Tensor, Tensor]:
         """How near each centroid is to the last row, as shares of 1; and the gradient that has
@@ -186,33 +186,33 @@ class Bank(Route):
     def _place(self, opened: int) -> int | None:
         """Where a style goes among those held: behind them while there is room; then as reservoir
         sampling has it (None: it is left out), or behind them when the oldest has gone (-1)."""
-        held, method = int(self.held), self.method
-        if held * method.models < opened * method.buffer:
-            return held
+        filled, method = int(self.held), self.method
+        if filled * method.models < opened * method.buffer:
+            return filled
         if method.sampling == "fifo":
             return -1
         with self.task.draws.scope():
             drawn = int(torch.randint(int(self.seen) + 1, ()))
-        return drawn if drawn < held else None
+        return drawn if drawn < filled else None
 
-    def _remember(self, style: Tensor, place: int | None) -> None:
-        held = int(self.held)
-        if place == -1:
-            self.styles[:held] = torch.cat([self.styles[1:held], style[None]])
-        elif place is not None:
-            self.styles[place] = style
+    def _remember(self, style: Tensor, index: int | None) -> None:
+        filled = int(self.held)
+        if index == -1:
+            self.styles[:filled] = torch.cat([self.styles[1:filled], style[None]])
+        elif index is not None:
+            self.styles[index] = style
         self.seen.add_(1)
-        if place == held:
+        if index == filled:
             self.held.add_(1)
-        elif int(self.seen) > 10 * held:
-            self.seen.fill_(held)  # so that new styles keep coming in
+        elif int(self.seen) > 10 * filled:
+            self.seen.fill_(filled)  # so that new styles keep coming in
 
     def _keep(self, chosen: int, learnt: Learnt, centroids: Centroids) -> None:
         for name, rows in self.bank.items():
             rows[chosen] = learnt[name]
         opened = len(centroids.moved)
-        for all_of, some in zip((self.moved, self.first, self.second), centroids[:3], strict=True):
-            all_of[:opened] = some
+        for all_of, own in zip((self.moved, self.first, self.second), centroids[:3], strict=True):
+            all_of[:opened] = own
         self.steps.fill_(centroids.steps)
         self.opened.fill_(opened)
         self.batches.add_(1)
@@ -280,14 +280,14 @@ class Reservoir(Method):
     )
 
     def objection(self, host: Method | None) -> str | None:
-        kept = None
+        extras = None
         if host is not None and host.keeps_samples:
-            kept = "images or features one by one"
+            extras = "images or features one by one"
         elif host is not None and "teacher_momentum" in host.given:
-            kept = "a teacher beside the network"
-        if host is not None and kept is not None:
+            extras = "a teacher beside the network"
+        if host is not None and extras is not None:
             return (
-                f"{host.name} keeps {kept}, which each model of a bank would have to have for "
+                f"{host.name} keeps {extras}, which each model of a bank would have to have for "
                 "itself: put reservoir on a method that learns by a step on the batch alone, as in "
                 "eata+reservoir."
             )

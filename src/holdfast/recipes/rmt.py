@@ -82,8 +82,10 @@ class SelfTraining(Term):
     def forward(self, step: Step) -> TermResult:
         target = step.cached(self.teacher)
         plain = symmetric_cross_entropy(step.logits, target)
-        other = symmetric_cross_entropy(step.cached(self.view).logits, target)
-        return TermResult((0.5 * plain + 0.5 * other).mean(), len(step.images), self.augment.commit)
+        augmented = symmetric_cross_entropy(step.cached(self.view).logits, target)
+        return TermResult(
+            (0.5 * plain + 0.5 * augmented).mean(), len(step.images), self.augment.commit
+        )
 
 
 class SourceReplay(Term):
@@ -143,13 +145,13 @@ class Rmt(Learner):
     def terms(self, task: Task) -> list[Term]:
         augment = task.augment(AUGMENTATIONS[self.augment])
         agreement = SelfTraining(task.cached(SumPrediction).teacher, augment)
-        found: list[Term] = [agreement]
+        terms: list[Term] = [agreement]
         if self.weight_contrastive:
             weight = self.weight_contrastive
-            found.append(Contrastive(task, agreement.view, self.temperature, weight))
+            terms.append(Contrastive(task, agreement.view, self.temperature, weight))
         if self.weight_replay:
-            found.append(SourceReplay(self.weight_replay, task.replay, self._steps(task)))
-        return found
+            terms.append(SourceReplay(self.weight_replay, task.replay, self._steps(task)))
+        return terms
 
     def prediction(self, task: Task) -> Prediction:
         return task.cached(SumPrediction)

@@ -42,8 +42,8 @@ class TimelyAgreement(Term):
         target = self.teacher(images, record=True).softmax(1)
         ages = [self.memory.age(item) for item in self.memory.items]
         weight = torch.sigmoid(-torch.tensor(ages, dtype=torch.float64)).to(target)
-        each = -(target * step.log_probabilities).sum(1)
-        return TermResult((weight * each).mean(), len(images))
+        losses = -(target * step.log_probabilities).sum(1)
+        return TermResult((weight * losses).mean(), len(images))
 
 
 @register("rotta")

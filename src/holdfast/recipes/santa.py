@@ -85,13 +85,13 @@ class Santa(Learner):
         def view(step: Step) -> Step:
             return step.view(augment(step.images))
 
-        found: list[Term] = []
+        terms: list[Term] = []
         if self.weight_anchor:
-            found.append(SourceAnchor(task.anchor, view, augment, self.weight_anchor))
+            terms.append(SourceAnchor(task.anchor, view, augment, self.weight_anchor))
         if self.weight_contrastive:
-            weight, counts = self.weight_contrastive, None if found else augment
-            found.append(Contrastive(task, view, self.temperature, weight, counts))
-        return found
+            weight, counts = self.weight_contrastive, None if terms else augment
+            terms.append(Contrastive(task, view, self.temperature, weight, counts))
+        return terms
 
     def needs(self) -> tuple[str, ...]:
         return ("prototypes",) if self.weight_contrastive else ()

@@ -32,10 +32,10 @@ class ConfidentEntropy(Term):
         self.factor = factor
 
     def forward(self, step: Step) -> TermResult | None:
-        kept = step.reliable(self.factor)
+        reliable = step.reliable(self.factor)
         if step.before is not None:
-            kept = kept & step.before.reliable(self.factor)
-        chosen = kept.nonzero().squeeze(1)
+            reliable = reliable & step.before.reliable(self.factor)
+        chosen = reliable.nonzero().squeeze(1)
         return TermResult(step.entropy[chosen].mean(), len(chosen)) if len(chosen) else None
 
 

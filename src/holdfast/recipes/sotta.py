@@ -112,7 +112,7 @@ class Sotta(Learner):
         return task.cached(self._prediction)
 
     def learning(self, task: Task, parameters: Mapping[str, nn.Parameter]) -> AnsweringStep:
-        kept = BalancedMemory(
+        memory = BalancedMemory(
             self.capacity,
             task.network.classes,
             task.draws,
@@ -122,7 +122,7 @@ class Sotta(Learner):
         inner = PlainStep(self.descent(), parameters)
         if self.rho:
             inner = SamStep(self.descent(), parameters, self.rho, records_both=True)
-        return AnsweringStep(inner, kept, task.cached(self._prediction), self.every)
+        return AnsweringStep(inner, memory, task.cached(self._prediction), self.every)
 
     def forwards(self) -> tuple[int, int]:
         # The batch in two parts, if a step falls into it, and the memory twice.

@@ -51,8 +51,8 @@ class PrototypeAgreement(Term):
         joined, log_q, used = step.cached(self.view)
         log_r = step.log_probabilities.detach()
         log_r = log_r if self.published else log_r.exp().log_softmax(1)
-        each = (log_q.exp() * (log_q - log_r)).sum(1)[used]
-        loss = each.mean() if len(used) else None
+        divergence = (log_q.exp() * (log_q - log_r)).sum(1)[used]
+        loss = divergence.mean() if len(used) else None
         return TermResult(loss, len(used), lambda: self.supports.take(joined))
 
 
@@ -85,16 +85,16 @@ class LocalAgreement(Term):
     def _nearest(self, step: Step, joined: Joined) -> tuple[Tensor, Tensor]:
         """Similarity (B, K) and softmax (B, K, C) of each image's nearest supports."""
         bank, features = self.bank(), self.directions(step.features)
-        there = bank.entropies < torch.inf
-        there[joined.classes] = joined.stays
+        filled = bank.entropies < torch.inf
+        filled[joined.classes] = joined.stays
         # The bank is multiplied as it lies: a copy of it would be large.
         old = features @ bank.directions.flatten(0, 1).T
         old = old if self.published else old / bank.lengths.flatten().clamp_min(1e-12)
-        old = old.masked_fill(~there.flatten(), -torch.inf)
+        old = old.masked_fill(~filled.flatten(), -torch.inf)
         # Of a window, only the newest images enter.
         entering = joined.enters + len(features) - step.newest
         similarity = torch.cat([old, features @ features[entering].T], 1)
-        available = int(there.sum()) + len(entering)
+        available = int(filled.sum()) + len(entering)
         near = similarity.topk(min(self.neighbours, available), dim=1)
         scores = bank.scores.flatten(0, 1)[near.indices.clamp_max(old.shape[1] - 1)]
         if len(entering):

@@ -70,27 +70,28 @@ def moved(
 
 
 class Inverse(torch.autograd.Function):
-    """Of symmetric positive matrices, which the ridge sees to. Torch's own inverse fails on batches
-    of large ones with several threads, and the backward of its Cholesky factors is slow."""
+    """The inverse of symmetric positive matrices, which the ridge makes sure of. Torch's own
+    inverse fails on batches of large ones with several threads, and the backward of its Cholesky
+    factors is slow."""
 
     @staticmethod
     def forward(ctx: Any, cov: Tensor) -> Tensor:
         factors, failed = torch.linalg.cholesky_ex(cov)
         # What has no inverse turns NaN, and the batch is refused as for any other NaN.
-        found = torch.where(failed[:, None, None] > 0, torch.nan, torch.cholesky_inverse(factors))
-        ctx.save_for_backward(found)
-        return found
+        inverse = torch.where(failed[:, None, None] > 0, torch.nan, torch.cholesky_inverse(factors))
+        ctx.save_for_backward(inverse)
+        return inverse
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (found,) = ctx.saved_tensors
-        change: Tensor = found @ gradient @ found
+        (inverse,) = ctx.saved_tensors
+        change: Tensor = inverse @ gradient @ inverse
         return -change
 
 
 def inverse(cov: Tensor) -> Tensor:
-    found: Tensor = Inverse.apply(cov)  # type: ignore[no-untyped-call]
-    return found
+    inverted: Tensor = Inverse.apply(cov)  # type: ignore[no-untyped-call]
+    return inverted
 
 
 def with_ridge(cov: Tensor, ridge: Tensor) -> Tensor:
@@ -123,10 +124,10 @@ class ClassAlignment(Term):
         chosen = confident.nonzero().squeeze(1)
         if not len(chosen):
             return None
-        classes, place, size = torch.unique(
+        classes, class_index, size = torch.unique(
             step.labels[chosen], return_inverse=True, return_counts=True
         )
-        members = _by_class(step.features[chosen], place, size)
+        members = _by_class(step.features[chosen], class_index, size)
         counts = self.counts[classes] + size
         means, covariances = moved(
             self.means[classes], self.covariances[classes], counts, members, size, self.clip
@@ -149,13 +150,13 @@ class ClassAlignment(Term):
         return TermResult(total, int(size[used].sum()), commit)
 
 
-def _by_class(features: Tensor, place: Tensor, size: Tensor) -> Tensor:
+def _by_class(features: Tensor, class_index: Tensor, size: Tensor) -> Tensor:
     """Features by class, (classes, most members, d), filled up with zeros."""
-    order = place.argsort(dim=0, stable=True)
+    order = class_index.argsort(dim=0, stable=True)
     start = size.cumsum(0) - size
-    column = torch.arange(len(place), device=place.device) - start[place[order]]
+    column = torch.arange(len(class_index), device=class_index.device) - start[class_index[order]]
     members = features.new_zeros(len(size), int(size.max()), features.shape[1])
-    return members.index_put((place[order], column), features[order])
+    return members.index_put((class_index[order], column), features[order])
 
 
 class GlobalAlignment(Term):

@@ -49,10 +49,10 @@ class Folder:
         if not isinstance(stored, dict) or not isinstance(stored.get("made_of"), dict):
             raise self._damaged(path, "it has no plan")
         before = stored["made_of"]
-        if other := [name for name in made_of if before.get(name) != made_of[name]]:
+        if changed := [name for name in made_of if before.get(name) != made_of[name]]:
             raise ValueError(
-                f"{self.path} holds another rehearsal, which differs in {', '.join(other)}: choose "
-                "another folder, or delete that one."
+                f"{self.path} holds another rehearsal, which differs in {', '.join(changed)}: "
+                "choose another folder, or delete that one."
             )
         if not (resume or self.finished):
             raise ValueError(
@@ -68,12 +68,12 @@ class Folder:
         path = self._place(rung, method, stream)
         if not path.exists():
             return None
-        found = self._read(path)
+        fields = self._read(path)
         try:
-            right, images = tuple(map(int, found["right"])), tuple(map(int, found["images"]))
+            right, images = tuple(map(int, fields["right"])), tuple(map(int, fields["images"]))
             if len(right) != len(images):
                 raise ValueError("batches do not fit")
-            return Evaluation(**{**found, "right": right, "images": images})
+            return Evaluation(**{**fields, "right": right, "images": images})
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(path, first_line(error)) from None
 
@@ -86,9 +86,9 @@ class Folder:
     def _place(self, rung: int, method: int, stream: int) -> Path:
         return self.path / "evaluations" / f"rung{rung}-method{method}-stream{stream}.json"
 
-    def _write(self, path: Path, what: Mapping[str, Any], indent: int | None = None) -> None:
+    def _write(self, path: Path, content: Mapping[str, Any], indent: int | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(what, indent=indent, ensure_ascii=False) + "\n"
+        text = json.dumps(content, indent=indent, ensure_ascii=False) + "\n"
         write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
 
     def _read(self, path: Path) -> Any:

@@ -16,9 +16,9 @@ from holdfast.engine.checks import check_images
 from holdfast.source.loaders import check_labels, images_and_labels, in_its_own_order
 from holdfast.util.files import tensor_hash
 
-# By default so many images are read, and more where classes are many.
+# How many images are read by default; more where there are many classes.
 IMAGES = 4000
-# So many images of a class are enough; and with fewer, not every class has one on both sides.
+# How many images of a class are enough; and how many it takes for a class to be in both parts.
 PER_CLASS = 4
 LEAST_PER_CLASS = 2
 # In each part: a stream of one batch says nothing of what adapting does.
@@ -39,7 +39,7 @@ class Held(Images):
     def raw(self, indices: Sequence[int]) -> Tensor:
         return self.pixels[torch.from_numpy(self.places[list(indices)])]
 
-    def some(self, indices: Array) -> Held:
+    def subset(self, indices: Array) -> Held:
         return Held(self.pixels, self.labels[indices], self.classes, self.places[indices])
 
     @property
@@ -61,7 +61,7 @@ def read(loader: Iterable[Any], classes: int, limit: int | None, batch: int) -> 
     limit = max(IMAGES, PER_CLASS * classes) if limit is None else limit
     pixels: list[Tensor] = []
     labels: list[Tensor] = []
-    left = limit
+    remaining = limit
     for index, given in enumerate(in_its_own_order(loader)):
         images, known = images_and_labels(given)
         try:
@@ -77,49 +77,49 @@ def read(loader: Iterable[Any], classes: int, limit: int | None, batch: int) -> 
                     f"images of shape {tuple(images.shape[1:])}, others of "
                     f"{tuple(pixels[0].shape[1:])}. Give images of one size."
                 )
-            pixels.append(as_bytes(images[:left].detach().cpu()))
+            pixels.append(as_bytes(images[:remaining].detach().cpu()))
         except ValueError as error:
             raise ValueError(f"rehearse, batch {index} of the loader: {error}") from None
-        labels.append(known[:left])
-        left -= len(pixels[-1])
-        if left <= 0:
+        labels.append(known[:remaining])
+        remaining -= len(pixels[-1])
+        if remaining <= 0:
             break
     if not pixels:
         raise ValueError("rehearse: the loader is empty; expected batches of (images, labels).")
-    held = Held(torch.cat(pixels), torch.cat(labels).numpy(), classes)
-    _check_enough(held, batch, limit)
-    return held
+    labelled = Held(torch.cat(pixels), torch.cat(labels).numpy(), classes)
+    _check_enough(labelled, batch, limit)
+    return labelled
 
 
-def _check_enough(held: Held, batch: int, limit: int) -> None:
-    there, count = len(np.unique(held.labels)), len(held)
-    if there < 2:
+def _check_enough(images: Held, batch: int, limit: int) -> None:
+    classes, count = len(np.unique(images.labels)), len(images)
+    if classes < 2:
         raise ValueError(
-            f"rehearse: all {count} images are of class {held.labels[0]}; expected images of all "
+            f"rehearse: all {count} images are of class {images.labels[0]}; expected images of all "
             "classes. Shuffle the loader."
         )
-    if there < LEAST_SHARE * held.classes:
+    if classes < LEAST_SHARE * images.classes:
         more = " or raise images=…" if count == limit else ""
         raise ValueError(
-            f"rehearse: the first {count} images show {there} of the model's {held.classes} "
+            f"rehearse: the first {count} images show {classes} of the model's {images.classes} "
             f"classes; expected most of them. Shuffle the loader{more}."
         )
-    least = max(2 * BATCHES * batch, LEAST_PER_CLASS * there)
+    least = max(2 * BATCHES * batch, LEAST_PER_CLASS * classes)
     if count < least:
         raise ValueError(
             f"rehearse: found {count} images; expected {least} or more: {LEAST_PER_CLASS} for each "
-            f"of {there} classes, and {BATCHES} batches of {batch} for the source and for the "
+            f"of {classes} classes, and {BATCHES} batches of {batch} for the source and for the "
             f"stream. Give more images{' (images=…)' if count == limit else ''}, or a smaller "
             "batch=…."
         )
 
 
-def part(held: Held, seed: int) -> Parts:
+def part(images: Held, seed: int) -> Parts:
     """Every other image of each class, in an order that does not follow the classes."""
-    rng = np.random.default_rng([seed, len(held)])
-    order = rng.permutation(len(held))
-    by_class = order[np.argsort(held.labels[order], kind="stable")]
+    rng = np.random.default_rng([seed, len(images)])
+    order = rng.permutation(len(images))
+    by_class = order[np.argsort(images.labels[order], kind="stable")]
     return Parts(
-        source=held.some(rng.permutation(by_class[1::2])),
-        shown=held.some(rng.permutation(by_class[::2])),
+        source=images.subset(rng.permutation(by_class[1::2])),
+        shown=images.subset(rng.permutation(by_class[::2])),
     )

@@ -17,7 +17,7 @@ from holdfast.util.words import enumerated
 
 # Standard errors of a 95 % interval: what lies within is noise.
 SURE = 1.96
-# As few from the best: what is cheaper is taken in its place.
+# Standard errors from the best within which a cheaper method is taken instead.
 NEAR = 1.0
 
 
@@ -61,49 +61,53 @@ class Difference:
         return f"{round(self.mean, 1) + 0.0:+.1f} ± {self.margin:.1f}".replace("-", "−")
 
 
-def compare(one: Showing, other: Showing, streams: Sequence[str] | None = None) -> Difference:
-    """Mean over streams of how much better the one is, with its error."""
-    found = [_compare_on(one[name], other[name]) for name in streams or one]
-    error = math.sqrt(sum(each.error**2 for each in found)) / len(found)
-    return Difference(fmean(each.mean for each in found), error)
+def compare(first: Showing, second: Showing, streams: Sequence[str] | None = None) -> Difference:
+    """By how much the first is better, the mean over streams, with its error."""
+    differences = [_compare_on(first[name], second[name]) for name in streams or first]
+    error = math.sqrt(sum(difference.error**2 for difference in differences)) / len(differences)
+    return Difference(fmean(difference.mean for difference in differences), error)
 
 
-def _compare_on(one: Evaluation, other: Evaluation) -> Difference:
-    """By the ratio of sums over batches, which may differ in size."""
-    total, batches = sum(one.images), len(one.images)
+def _compare_on(first: Evaluation, second: Evaluation) -> Difference:
+    """The ratio of sums over batches, which may differ in size."""
+    total, batches = sum(first.images), len(first.images)
     if batches < 2:
-        return Difference(one.accuracy - other.accuracy, math.inf)
-    gains = [mine - its for mine, its in zip(one.right, other.right, strict=True)]
+        return Difference(first.accuracy - second.accuracy, math.inf)
+    gains = [mine - its for mine, its in zip(first.right, second.right, strict=True)]
     mean = sum(gains) / total
-    apart = sum((gain - mean * size) ** 2 for gain, size in zip(gains, one.images, strict=True))
+    apart = sum((gain - mean * size) ** 2 for gain, size in zip(gains, first.images, strict=True))
     return Difference(100 * mean, 100 * math.sqrt(batches / (batches - 1) * apart) / total)
 
 
 def score(showing: Showing) -> float:
-    return fmean(one.accuracy for one in showing.values())
+    return fmean(evaluation.accuracy for evaluation in showing.values())
 
 
 def collapsed_on(showing: Showing, frozen: Showing) -> list[str]:
     """Where predictions fell into a few classes, and it did worse for it than without adapting."""
     return [
         name
-        for name, one in showing.items()
-        if one.collapsed and one.accuracy < frozen[name].accuracy
+        for name, evaluation in showing.items()
+        if evaluation.collapsed and evaluation.accuracy < frozen[name].accuracy
     ]
 
 
 def failure(showing: Showing) -> str | None:
-    broken = {name: one.failed for name, one in showing.items() if one.failed is not None}
+    broken = {
+        name: evaluation.failed
+        for name, evaluation in showing.items()
+        if evaluation.failed is not None
+    }
     return next((f"failed on {name}: {why}" for name, why in broken.items()), None)
 
 
 def ranked(showings: Mapping[str, Showing]) -> list[str]:
-    """Those that may be chosen, the best first."""
+    """The methods that may be chosen, the best first."""
     frozen = showings[FROZEN]
     sound = [
         name
-        for name, one in showings.items()
-        if failure(one) is None and not collapsed_on(one, frozen)
+        for name, showing in showings.items()
+        if failure(showing) is None and not collapsed_on(showing, frozen)
     ]
     return sorted(sound, key=lambda name: -score(showings[name]))
 
@@ -132,11 +136,11 @@ def choose(showings: Mapping[str, Showing], passes: Mapping[str, int]) -> Choice
     near = [name for name in alike if -against_best[name].mean <= NEAR * against_best[name].error]
     method = min(near, key=lambda name: (passes[name], order.index(name)))
     method = FROZEN if FROZEN in alike else method
-    told = _told_frozen if method == FROZEN else _told
-    return Choice(method, tuple(alike), told(method, alike, order, showings))
+    write = _frozen_sentence if method == FROZEN else _sentence
+    return Choice(method, tuple(alike), write(method, alike, order, showings))
 
 
-def _told_frozen(
+def _frozen_sentence(
     method: str, alike: Sequence[str], order: Sequence[str], showings: Mapping[str, Showing]
 ) -> str:
     others = [name for name in order if name != method]
@@ -147,7 +151,7 @@ def _told_frozen(
     return f"Keep it frozen: {why}; the best of the others, {others[0]}, is at {gain} points."
 
 
-def _told(
+def _sentence(
     method: str, alike: Sequence[str], order: Sequence[str], showings: Mapping[str, Showing]
 ) -> str:
     gains = [f"{compare(showings[method], showings[FROZEN])} points over frozen"]
@@ -155,17 +159,17 @@ def _told(
         gains.append(f"{compare(showings[method], showings[BN])} over bn")
     others = [name for name in alike if name != method]
     noise = f", or {' or '.join(others)} (the differences are noise)" if others else ""
-    found = f"{' and '.join(gains)}, mean over {len(showings[method])} streams"
-    return f"Take {method}{noise}: {found}."
+    reason = f"{' and '.join(gains)}, mean over {len(showings[method])} streams"
+    return f"Take {method}{noise}: {reason}."
 
 
 def why_dropped(name: str, showings: Mapping[str, Showing], best: str) -> str:
     """Why a method did not come to the next rung."""
     if (broken := failure(showings[name])) is not None:
         return broken
-    if where := collapsed_on(showings[name], showings[FROZEN]):
-        return f"collapsed on {enumerated(where)}"
-    images = sum(sum(one.images) for one in showings[name].values())
+    if streams := collapsed_on(showings[name], showings[FROZEN]):
+        return f"collapsed on {enumerated(streams)}"
+    images = sum(sum(evaluation.images) for evaluation in showings[name].values())
     return f"{compare(showings[name], showings[best])} points against {best} after {images} images"
 
 

@@ -16,7 +16,7 @@ from holdfast.rehearsal.judge import Evaluation
 from holdfast.source.source import Source
 from holdfast.util.words import first_line
 
-# By the clock are so many batches, after a first that warms up.
+# How many batches are timed, after a first one that warms up.
 TIMED = 2
 
 
@@ -44,9 +44,9 @@ def evaluate(
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of collapse and refusals, which are counted
-        for some, labels, scored in shown:
+        for batch, labels, scored in shown:
             try:
-                answers = adapter(some).argmax(1).cpu()
+                answers = adapter(batch).argmax(1).cpu()
             except (ValueError, RuntimeError) as error:
                 failed = first_line(error)
                 break
@@ -67,14 +67,14 @@ def begin(model: nn.Module, method: str, source: Source, head: str | None, seed:
 
 def time_batches(adapter: Adapter, images: Tensor, sizes: Sequence[int]) -> dict[int, float]:
     """Seconds for an image in batches of these sizes."""
-    found = {}
+    seconds = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for size in sizes:
-            batches = [images[place * size :][:size] for place in range(TIMED + 1)]
+            batches = [images[index * size :][:size] for index in range(TIMED + 1)]
             adapter(batches[0]).cpu()
             start = time.perf_counter()
             for batch in batches[1:]:
                 adapter(batch).cpu()  # which waits for a GPU
-            found[size] = (time.perf_counter() - start) / (TIMED * size)
-    return found
+            seconds[size] = (time.perf_counter() - start) / (TIMED * size)
+    return seconds

@@ -25,12 +25,12 @@ DEFAULT = (
 # The preset whose optimiser and rate are another thing to try.
 SMALL_IMAGES = "cifar100-c"
 DESCENT = ("optimizer", "lr", "nesterov", "momentum")
-# So many come to the last rung, beside those that always come.
+# How many methods come to the last rung, beside those that always come.
 FINALISTS = 4
-# What a first timing foretells is not quite what comes: so much of the time is planned for.
+# The share of the time that is planned for, since a first timing is not exact.
 PLANNED = 0.9
 
-# Seconds that a level of streams takes of these methods.
+# Seconds that the streams of a level take with these methods.
 Cost = Callable[[int, Sequence[str]], float]
 
 
@@ -46,7 +46,7 @@ def variants(spec: str) -> list[str]:
     host, *plugins = parse(spec)
     resolved = compose(spec).host
     free = {name: factors for name, factors in host.tunes.items() if name not in host.given}
-    found: list[dict[str, Value]] = [
+    tuned: list[dict[str, Value]] = [
         {
             name: float(f"{getattr(resolved, name) * factor:.4g}")
             for name, factor in zip(free, factors, strict=True)
@@ -57,8 +57,8 @@ def variants(spec: str) -> list[str]:
     published = host.presets.get(SMALL_IMAGES, {})
     descent = {name: value for name, value in published.items() if name in DESCENT}
     if "optimizer" in descent and not descent.keys() & host.given.keys():
-        found.append(descent)
-    return ["+".join(map(str, (replace(host, **values), *plugins))) for values in found]
+        tuned.append(descent)
+    return ["+".join(map(str, (replace(host, **values), *plugins))) for values in tuned]
 
 
 def passes(spec: str) -> int:
@@ -81,12 +81,12 @@ def plan_rungs(
     """The rungs that end with the longest streams which fit, and of those the ones that begin with
     the longest; and how long they take at most, if the dearest methods stay. `highest`: the longest
     streams that there are images for."""
-    always = [one for one in methods if one in ALWAYS]
-    others = [one for one in methods if one not in ALWAYS]
-    dearest = sorted(others, key=lambda one: -cost(0, [one]))
+    always = [method for method in methods if method in ALWAYS]
+    others = [method for method in methods if method not in ALWAYS]
+    dearest = sorted(others, key=lambda method: -cost(0, [method]))
 
     def at_most(rungs: Sequence[Rung]) -> float:
-        return sum(cost(one.level, [*always, *dearest[: one.methods]]) for one in rungs)
+        return sum(cost(rung.level, [*always, *dearest[: rung.methods]]) for rung in rungs)
 
     longest = 1 + max(0, math.ceil(math.log2(max(len(others), 1) / FINALISTS)))
     for last in range(highest, -1, -1):
@@ -115,8 +115,8 @@ class Timing:
     making: float
 
     def cost(self, sizes: Sequence[tuple[int, int]], methods: Sequence[str]) -> float:
-        """Of streams with so many images in batches of so many."""
+        """Seconds for streams of so many images in batches of so many."""
         return sum(
-            images * (self.making + sum(self.methods[one][batch] for one in methods))
+            images * (self.making + sum(self.methods[method][batch] for method in methods))
             for images, batch in sizes
         )

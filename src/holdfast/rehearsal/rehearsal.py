@@ -48,8 +48,12 @@ class Rehearsal:
     @property
     def ruled_out(self) -> dict[str, str]:
         """Every other method, and why it is not the one."""
-        found = {one.method: one.why for one in self.standings if one.method != self.method}
-        return found | {name: f"does not fit: {why}" for name, why in self.unfit.items()}
+        reasons = {
+            standing.method: standing.why
+            for standing in self.standings
+            if standing.method != self.method
+        }
+        return reasons | {name: f"does not fit: {why}" for name, why in self.unfit.items()}
 
     @property
     def table(self) -> Table:
@@ -71,8 +75,12 @@ class Rehearsal:
         """One HTML file that needs no other."""
         from holdfast.report.rehearsed import Gain, page
 
-        last = [one for one in self.standings if one.rung == self.standings[0].rung]
-        gains = [Gain(one.method, one.gain.mean, one.gain.margin) for one in last if one.gain]
+        last = [standing for standing in self.standings if standing.rung == self.standings[0].rung]
+        gains = [
+            Gain(standing.method, standing.gain.mean, standing.gain.margin)
+            for standing in last
+            if standing.gain
+        ]
         return page(self.sentence, gains, [self.table, self.streams], self.ruled_out, NOTE)
 
 
@@ -110,10 +118,10 @@ def rehearse(
     >>> import holdfast
     >>> from holdfast.data import glyphs
     >>> model, loader = glyphs.model(), glyphs.source_loader(400)
-    >>> found = holdfast.rehearse(model, loader, methods=["bn"], streams=["continual"])
-    >>> found.method
+    >>> rehearsal = holdfast.rehearse(model, loader, methods=["bn"], streams=["continual"])
+    >>> rehearsal.method
     'bn'
-    >>> adapter = holdfast.adapt(model, found.method, source=found.source)
+    >>> adapter = holdfast.adapt(model, rehearsal.method, source=rehearsal.source)
     """
     start = monotonic()
     if not (math.isfinite(minutes) and minutes > 0):
@@ -124,7 +132,9 @@ def rehearse(
     setting = Setting(
         methods=tuple(candidates(_words(methods, "methods"))),
         scenes=scenes(_words(streams, "streams"), batch),
-        severities=tuple(dict.fromkeys(whole(one, "severity", 1, 5) for one in severities)),
+        severities=tuple(
+            dict.fromkeys(whole(severity, "severity", 1, 5) for severity in severities)
+        ),
         batch=batch,
         minutes=float(minutes),
         head=head,
@@ -135,24 +145,24 @@ def rehearse(
     with ExitStack() as stack:
         if folder is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-        place = Folder(Path(folder))
+        store = Folder(Path(folder))
         made_of = setting.made_of(model, parts)
-        plan = place.plan(made_of, resume=resume)
-        session = Session(model, parts, setting, place, tell)
+        plan = store.plan(made_of, resume=resume)
+        session = Session(model, parts, setting, store, tell)
         session.open_source(stored=plan is not None)
         if plan is None:
             plan = session.make_plan(made_of, start)
-        found = conclude(session.perform(plan))
+        conclusion = conclude(session.perform(plan))
         rehearsal = Rehearsal(
-            found.choice.method,
-            found.choice.sentence,
-            found.choice.alike,
-            found.standings,
+            conclusion.choice.method,
+            conclusion.choice.sentence,
+            conclusion.choice.alike,
+            conclusion.standings,
             plan["unfit"],
             session.source,
         )
-        if not place.finished:
-            place.keep_end(_as_json(rehearsal, plan))
+        if not store.finished:
+            store.keep_end(_as_json(rehearsal, plan))
     return rehearsal
 
 
@@ -161,14 +171,14 @@ def _as_json(rehearsal: Rehearsal, plan: Mapping[str, Any]) -> dict[str, Any]:
         "sentence": rehearsal.sentence,
         "method": rehearsal.method,
         "alike": rehearsal.alike,
-        "standings": [asdict(one) for one in rehearsal.standings],
+        "standings": [asdict(standing) for standing in rehearsal.standings],
         "ruled_out": rehearsal.ruled_out,
         "rungs": plan["rungs"],
         "made_of": plan["made_of"],
     }
 
 
-def _words(given: Sequence[str], what: str) -> Sequence[str]:
-    if isinstance(given, str) or not all(isinstance(one, str) for one in given):
-        raise ValueError(f"{what} is a list of texts, not {given!r}: write {what}=[…].")
+def _words(given: Sequence[str], name: str) -> Sequence[str]:
+    if isinstance(given, str) or not all(isinstance(text, str) for text in given):
+        raise ValueError(f"{name} is a list of texts, not {given!r}: write {name}=[…].")
     return given

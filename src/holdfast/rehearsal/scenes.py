@@ -47,7 +47,7 @@ class Scene:
     def is_clean(self) -> bool:
         return self.drift == "none"
 
-    def domains(self, level: Level, severities: Sequence[int], place: int) -> list[Layer | None]:
+    def domains(self, level: Level, severities: Sequence[int], index: int) -> list[Layer | None]:
         """Clean images (None), and corruptions with their severities. Where each comes at one
         severity alone, scenes differ in which."""
         if self.is_clean:
@@ -55,27 +55,27 @@ class Scene:
         if level.every and self.drift == "all severities":
             drifts = [(name, severity) for name in HOLDOUT for severity in severities]
         else:
-            turns = (severities[(at + place) % len(severities)] for at in range(len(HOLDOUT)))
+            turns = (severities[(at + index) % len(severities)] for at in range(len(HOLDOUT)))
             drifts = list(zip(HOLDOUT, turns, strict=True))
         return [None, *drifts]
 
     def over(
-        self, shown: Held, level: Level, severities: Sequence[int], place: int, seed: int
+        self, shown: Held, level: Level, severities: Sequence[int], index: int, seed: int
     ) -> Flow:
-        """The scene over images: the same for every method. `place`: which of the scenes it is.
+        """The scene over images: the same for every method. `index`: which of the scenes it is.
 
         Images are dealt to domains in the order that the stream draws, so that labels come in runs
         where it has them so, however few images a domain has.
         """
-        rng = np.random.default_rng([seed, place])
-        domains = self.domains(level, severities, place)
+        rng = np.random.default_rng([seed, index])
+        domains = self.domains(level, severities, index)
         order = self.stream.draws()(rng, shown.labels)
         size = min(round(self.share * level.images), len(order))
         recipe = Recipe(find_table(shown), seed)
         pools: dict[str, Pool] = {}
         for number in rng.permutation(len(domains)).tolist():
             layer = domains[number]
-            dealt = shown.some(order[np.arange(number * size, (number + 1) * size) % len(order)])
+            dealt = shown.subset(order[np.arange(number * size, (number + 1) * size) % len(order)])
             pool = dealt if layer is None else Corrupted(dealt, [layer], recipe)
             pools[CLEAN if layer is None else domain_name([layer])] = pool
         with warnings.catch_warnings():
@@ -95,13 +95,15 @@ def scenes(names: Sequence[str], batch: int) -> tuple[Scene, ...]:
         "correlated": Scene("correlated", _stream("correlated", batch)),
         "recurring": Scene("recurring", _stream("recurring(visits=2)", batch), "one severity"),
     }
-    found = [usual.get(name) or _own(name, batch) for name in names or usual]
-    twice = {one.name for one in found if sum(one.name == other.name for other in found) > 1}
+    chosen = [usual.get(name) or _own(name, batch) for name in names or usual]
+    twice = {
+        scene.name for scene in chosen if sum(scene.name == other.name for other in chosen) > 1
+    }
     if twice:
         raise ValueError(f"The stream {listed(sorted(twice))} is named twice: leave one out.")
-    if not any(not one.is_clean for one in found):
+    if not any(not scene.is_clean for scene in chosen):
         raise ValueError("Clean images alone are no drift to rehearse: name another stream too.")
-    return tuple(found)
+    return tuple(chosen)
 
 
 def _stream(spec: str, batch: int) -> Stream:

@@ -53,7 +53,7 @@ class Setting:
             "model": fingerprint(model),
             "images": text_hash(parts.source.hash + parts.shown.hash),
             "methods": list(self.methods),
-            "streams": [f"{one.name}: {one.stream}" for one in self.scenes],
+            "streams": [f"{scene.name}: {scene.stream}" for scene in self.scenes],
             "severities": list(self.severities),
             "batch": self.batch,
             "minutes": self.minutes,
@@ -90,7 +90,7 @@ class Session:
         sizes = [self._sizes(level) for level in range(self._highest() + 1)]
         rungs, seconds = plan_rungs(
             list(methods),
-            lambda level, some: timing.cost(sizes[level], some),
+            lambda level, names: timing.cost(sizes[level], names),
             60 * self.setting.minutes - (monotonic() - start),
             len(sizes) - 1,
         )
@@ -99,7 +99,7 @@ class Session:
             "made_of": dict(made_of),
             "methods": list(methods),
             "unfit": unfit,
-            "rungs": [[one.level, one.methods] for one in rungs],
+            "rungs": [[rung.level, rung.methods] for rung in rungs],
             "seconds": seconds,
             "seconds_per_image": methods,
         }
@@ -109,20 +109,22 @@ class Session:
     def _time_methods(self) -> tuple[dict[str, dict[int, float]], dict[str, str]]:
         """Seconds for an image by size of the batch; and why those that cannot be set up do not
         fit."""
-        batches = sorted({self.setting.batch, *(one.stream.batch for one in self.setting.scenes)})
+        batches = sorted(
+            {self.setting.batch, *(scene.stream.batch for scene in self.setting.scenes)}
+        )
         images = self._some_images((TIMED + 1) * batches[-1])
-        found: dict[str, dict[int, float]] = {}
+        seconds: dict[str, dict[int, float]] = {}
         unfit: dict[str, str] = {}
         with progress("First timing", len(self.setting.methods)) as advance:
             for name in self.setting.methods:
                 try:
-                    found[name] = time_batches(self.begin(name), images, batches)
+                    seconds[name] = time_batches(self.begin(name), images, batches)
                 except (ValueError, RuntimeError) as error:
                     if name == FROZEN:
                         raise
                     unfit[name] = " ".join(str(error).split())
                 advance(1)
-        return found, unfit
+        return seconds, unfit
 
     def _time_making(self) -> float:
         """Seconds for an image of a stream."""
@@ -131,11 +133,11 @@ class Session:
         return (monotonic() - start) / flow.samples
 
     def _some_images(self, count: int) -> Tensor:
-        return self.parts.shown.images(place % len(self.parts.shown) for place in range(count))
+        return self.parts.shown.images(index % len(self.parts.shown) for index in range(count))
 
     def _sizes(self, level: int) -> list[tuple[int, int]]:
         """Images of each stream, and how many come at a time."""
-        flows = ((self._flow(one, level), one.stream.batch) for one in self.setting.scenes)
+        flows = ((self._flow(scene, level), scene.stream.batch) for scene in self.setting.scenes)
         return [(flow.samples, batch) for flow, batch in flows]
 
     def _highest(self) -> int:
@@ -167,45 +169,47 @@ class Session:
     def perform(self, plan: Mapping[str, Any]) -> list[dict[str, Showing]]:
         """What methods made of each rung."""
         methods: list[str] = plan["methods"]
-        rungs = [Rung(*one) for one in plan["rungs"]]
-        found: list[dict[str, Showing]] = []
+        rungs = [Rung(*values) for values in plan["rungs"]]
+        showings: list[dict[str, Showing]] = []
         for number, rung in enumerate(rungs):
             if number:
-                methods = survivors(found[-1], rung.methods)
-            found.append(self._perform_rung(number, len(rungs), rung, methods, plan["methods"]))
-        return found
+                methods = survivors(showings[-1], rung.methods)
+            showings.append(self._perform_rung(number, len(rungs), rung, methods, plan["methods"]))
+        return showings
 
     def _perform_rung(
         self, number: int, count: int, rung: Rung, methods: Sequence[str], known: Sequence[str]
     ) -> dict[str, Showing]:
         scenes, sizes = self.setting.scenes, [images for images, _ in self._sizes(rung.level)]
-        others = sum(one not in ALWAYS for one in methods)
-        what = f"Rung {number + 1} of {count}"
+        others = sum(method not in ALWAYS for method in methods)
+        title = f"Rung {number + 1} of {count}"
         self.tell(
-            f"{what}: {others} method{'s' * (others != 1)} beside frozen and bn, {sum(sizes):,} "
+            f"{title}: {others} method{'s' * (others != 1)} beside frozen and bn, {sum(sizes):,} "
             f"images in {len(scenes)} stream{'s' * (len(scenes) != 1)}."
         )
-        found: dict[str, dict[str, Evaluation]] = {name: {} for name in methods}
-        with progress(what, sum(sizes) * len(methods)) as advance, stoppable() as stop:
+        showings: dict[str, dict[str, Evaluation]] = {name: {} for name in methods}
+        with progress(title, sum(sizes) * len(methods)) as advance, stoppable() as stop:
 
             def went_on(images: int) -> None:
                 advance(images)
                 if stop.asked:
                     raise KeyboardInterrupt
 
-            for place, scene in enumerate(scenes):
+            for index, scene in enumerate(scenes):
                 shown: Shown | None = None
                 for name in methods:
-                    key = number, known.index(name), place
+                    key = number, known.index(name), index
                     evaluation = self.folder.evaluation(*key)
                     if evaluation is not None:
-                        advance(sizes[place])
+                        advance(sizes[index])
                     else:
                         shown = shown or Shown(self._flow(scene, rung.level))
                         evaluation = evaluate(self.begin(name), shown, went_on)
                         self.folder.keep(*key, evaluation)
-                    found[name][scene.name] = evaluation
-        broken = next((one.failed for one in found[FROZEN].values() if one.failed), None)
+                    showings[name][scene.name] = evaluation
+        broken = next(
+            (result.failed for result in showings[FROZEN].values() if result.failed), None
+        )
         if broken is not None:
             raise ValueError(f"The model itself cannot be shown the streams: {broken}.")
-        return dict(found)
+        return dict(showings)

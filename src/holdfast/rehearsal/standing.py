@@ -63,7 +63,7 @@ def conclude(rungs: Sequence[Mapping[str, Showing]]) -> Conclusion:
         showings = rungs[number]
         order = ranked(showings)
         order += [name for name in showings if name not in order]
-        done = {one.method for one in standings}
+        done = {standing.method for standing in standings}
         for name in order:
             if name in done:
                 continue
@@ -81,18 +81,23 @@ def _standing(
     name: str, rung: int, showings: Mapping[str, Showing], passes: int, why: str
 ) -> Standing:
     showing, frozen = showings[name], showings[FROZEN]
-    taken = [sum(one.seconds for one in some.values()) for some in (showing, frozen)]
+    taken = [
+        sum(evaluation.seconds for evaluation in evaluations.values())
+        for evaluations in (showing, frozen)
+    ]
     drift = [stream for stream in showing if stream != CLEAN]
     compared = name != FROZEN and failure(showing) is None
     against_bn = compared and BN in showings and name != BN and failure(showings[BN]) is None
-    by_stream = {one: compare(showing, frozen, [one]) for one in showing} if compared else {}
+    by_stream = (
+        {stream: compare(showing, frozen, [stream]) for stream in showing} if compared else {}
+    )
     worst = min(by_stream.items(), key=lambda item: item[1].mean, default=None)
     return Standing(
         name,
         rung,
-        sum(sum(one.images) for one in showing.values()),
+        sum(sum(evaluation.images) for evaluation in showing.values()),
         score(showing),
-        {stream: one.accuracy for stream, one in showing.items()},
+        {stream: evaluation.accuracy for stream, evaluation in showing.items()},
         gain=compare(showing, frozen) if compared else None,
         over_bn=compare(showing, showings[BN]) if against_bn else None,
         on_clean=by_stream.get(CLEAN),

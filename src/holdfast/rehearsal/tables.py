@@ -27,33 +27,46 @@ COLUMNS = (
 
 
 def standings_table(standings: Sequence[Standing], chosen: str) -> Table:
-    best = max((one.accuracy for one in standings if one.rung == standings[0].rung), default=0.0)
+    best = max(
+        (standing.accuracy for standing in standings if standing.rung == standings[0].rung),
+        default=0.0,
+    )
     rows = []
-    for one in standings:
-        mark: Mark = "best" if one.rung == standings[0].rung and one.accuracy == best else ""
-        worst = "" if one.worst is None else f"{one.worst[0]} {_signed(one.worst[1].mean)}"
+    for standing in standings:
+        mark: Mark = (
+            "best" if standing.rung == standings[0].rung and standing.accuracy == best else ""
+        )
+        worst = (
+            ""
+            if standing.worst is None
+            else f"{standing.worst[0]} {_signed(standing.worst[1].mean)}"
+        )
         cells = (
-            Cell(f"{one.accuracy:.1f}", mark),
+            Cell(f"{standing.accuracy:.1f}", mark),
             *(
                 Cell("" if gain is None else str(gain))
-                for gain in (one.gain, one.over_bn, one.on_clean, one.on_drift)
+                for gain in (standing.gain, standing.over_bn, standing.on_clean, standing.on_drift)
             ),
             Cell(worst),
-            Cell(", ".join(one.collapsed)),
-            Cell(f"{one.cost:.1f}×"),
-            Cell(f"{one.images:,}"),
+            Cell(", ".join(standing.collapsed)),
+            Cell(f"{standing.cost:.1f}×"),
+            Cell(f"{standing.images:,}"),
         )
-        badges = ("take this",) if one.method == chosen else ()
-        rows.append(Row(one.method, cells, one.method, badges=badges))
+        badges = ("take this",) if standing.method == chosen else ()
+        rows.append(Row(standing.method, cells, standing.method, badges=badges))
     return Table("Methods, those of the last rung first", "method", COLUMNS, tuple(rows))
 
 
 def streams_table(standings: Sequence[Standing]) -> Table:
     names = list(standings[0].by_stream)
     rows = tuple(
-        Row(one.method, tuple(Cell(f"{one.by_stream[name]:.1f}") for name in names), one.method)
-        for one in standings
-        if one.rung == standings[0].rung
+        Row(
+            standing.method,
+            tuple(Cell(f"{standing.by_stream[name]:.1f}") for name in names),
+            standing.method,
+        )
+        for standing in standings
+        if standing.rung == standings[0].rung
     )
     columns = tuple(map(Column, names))
     return Table("Accuracy by stream in the last rung, in %", "method", columns, rows)

@@ -142,7 +142,7 @@ class _Along:
 
     @property
     def _rules(self) -> list[Any]:
-        """Where a domain begins."""
+        """Lines where a domain begins."""
         if not len(self._domains):
             return []
         rules = base("stream-domains").transform_filter("datum.start > 0")
@@ -168,13 +168,13 @@ class _Along:
         return [shown(name).mark_text(**mark, dy=-8).encode(x=x, y=foot, tooltip=tooltip)]
 
     def _placed(self, table: pl.DataFrame) -> str:
-        """Of which domains a point is, what its mean is over, and where lines stand."""
-        there = set(table["domain"])
-        of = "" if {chart_data.SEVERAL, MIXED} & there else " of one domain"
+        """Which domains a point stands for, what its mean is over, and where lines stand."""
+        names = set(table["domain"])
+        of = "" if {chart_data.SEVERAL, MIXED} & names else " of one domain"
         mean = f", mean over {repeated_over(self.comparison.groups)}"
         if len(self._domains):
-            what = "visit" if self._domains["domain"].str.starts_with("visit ").all() else "domain"
-            return f"{of}{mean}; upright lines stand where a {what} begins"
-        if chart_data.SEVERAL in there:
+            kind = "visit" if self._domains["domain"].str.starts_with("visit ").all() else "domain"
+            return f"{of}{mean}; upright lines stand where a {kind} begins"
+        if chart_data.SEVERAL in names:
             return f"{mean}: domains differ at each point, so no line stands between them"
         return of + mean

@@ -50,25 +50,25 @@ def by_group(make: Callable[..., pl.DataFrame]) -> Callable[..., pl.DataFrame]:
 @by_group
 def stream(group: Group) -> pl.DataFrame:
     """Accuracy along the stream: each point is of a few batches of one domain."""
-    found = pl.concat([_pieces(run) for run in group.runs])
+    pieces = pl.concat([_pieces(run) for run in group.runs])
     accuracy = pl.col("accuracy")
-    return _over_runs(found, accuracy.mean(), accuracy.std().alias("std"), pl.len().alias("runs"))
+    return _over_runs(pieces, accuracy.mean(), accuracy.std().alias("std"), pl.len().alias("runs"))
 
 
 @by_group
 def estimates(group: Group) -> pl.DataFrame:
     """Along the stream, accuracy as it was estimated without labels, its interval, and the true
     one, of the batches that have an estimate; in %."""
-    found = pl.concat([_pieces(run, pl.col("estimated").is_not_null()) for run in group.runs])
-    return _over_runs(found, pl.col("accuracy", "estimated", "low", "high").mean())
+    pieces = pl.concat([_pieces(run, pl.col("estimated").is_not_null()) for run in group.runs])
+    return _over_runs(pieces, pl.col("accuracy", "estimated", "low", "high").mean())
 
 
 def _over_runs(pieces: pl.DataFrame, *values: pl.Expr) -> pl.DataFrame:
     domain = pl.col("domain")
-    one = pl.when(domain.n_unique() == 1).then(domain.first()).otherwise(pl.lit(SEVERAL))
+    name = pl.when(domain.n_unique() == 1).then(domain.first()).otherwise(pl.lit(SEVERAL))
     return (
         pieces.group_by("segment", "piece", maintain_order=True)
-        .agg(pl.col("seen").mean(), one.alias("domain"), *values)
+        .agg(pl.col("seen").mean(), name.alias("domain"), *values)
         .sort("segment", "piece")
         .drop("segment", "piece")
     )
@@ -81,7 +81,7 @@ def _pieces(run: StoredRun, only: pl.Expr | None = None) -> pl.DataFrame:
     # The middle of the piece, so that it stands within its domain.
     middle = seen.last() / 2 + (seen - images).first() / 2
     scored = pl.col("scored").sum()
-    told = {"estimated": "estimated", "low": "estimated_low", "high": "estimated_high"}
+    averaged = {"estimated": "estimated", "low": "estimated_low", "high": "estimated_high"}
     return (
         run.batches.with_columns(
             pl.col("domain").rle_id().alias("segment"), images.cum_sum().alias("seen")
@@ -95,7 +95,7 @@ def _pieces(run: StoredRun, only: pl.Expr | None = None) -> pl.DataFrame:
             (100 * pl.col("correct").sum() / scored).alias("accuracy"),
             *(
                 (100 * (pl.col(column) * pl.col("scored")).sum() / scored).alias(name)
-                for name, column in told.items()
+                for name, column in averaged.items()
             ),
         )
         .filter(pl.col("accuracy").is_finite())
@@ -110,15 +110,15 @@ def boundaries(comparison: Comparison) -> pl.DataFrame:
         "visit": lambda visit: f"visit {int(visit) + 1}",
     }
     for key, name in names.items():
-        found = [_stretches(table, key) for table in tables]
-        longest = max(found, key=lambda stretches: stretches["end"].max() or 0, default=None)
+        by_run = [_stretches(table, key) for table in tables]
+        longest = max(by_run, key=lambda stretches: stretches["end"].max() or 0, default=None)
         if longest is None or not 1 < len(longest) <= BOUNDARIES:
             continue
         # A run that goes on ends early; the others have to agree.
         agree = all(
             stretches["name"].equals(longest["name"].head(len(stretches)))
             and stretches["end"][:-1].equals(longest["end"].head(len(stretches) - 1))
-            for stretches in found
+            for stretches in by_run
         )
         if agree:
             return longest.select(
@@ -166,7 +166,7 @@ def alarms(group: Group, kind: str) -> pl.DataFrame:
 @by_group
 def fallbacks(group: Group) -> pl.DataFrame:
     """Stretches of the stream that the source model answered in place of the method."""
-    found = [
+    by_run = [
         run.batches.with_columns(
             pl.col("fallback").fill_null(False), pl.col("images").cum_sum().alias("end")
         )
@@ -182,7 +182,7 @@ def fallbacks(group: Group) -> pl.DataFrame:
         .drop("fallback", "stretch")
         for run in group.runs
     ]
-    return pl.concat(found)
+    return pl.concat(by_run)
 
 
 # Of predictions.

@@ -40,9 +40,10 @@ class Style:
         return SHAPES[self.shape]
 
 
-def style(place: int) -> Style:
-    """Of the method at that place; after seven, dashes tell those of one colour apart."""
-    turn, colour = divmod(place, len(COLOURS))
+def style(index: int) -> Style:
+    """The style of the method with this index; after seven, dashes tell methods of one colour
+    apart."""
+    turn, colour = divmod(index, len(COLOURS))
     shape = list(SHAPES)[(colour + turn) % len(SHAPES)]
     return Style(COLOURS[colour], DASHES[turn % len(DASHES)], shape)
 
@@ -171,7 +172,7 @@ class Charts:
 
     def _styled(self, channel: Any, trait: str) -> Any:
         """A channel by which styles of methods differ."""
-        values = [getattr(style(place), trait) for place in range(len(self.labels))]
+        values = [getattr(style(index), trait) for index in range(len(self.labels))]
         scale = alt.Scale(domain=list(self.labels), range=values)
         return channel("method:N", scale=scale, legend=None)
 
@@ -193,7 +194,7 @@ def base(data: str) -> Any:
 
 
 def shown(data: str, only: str = "") -> Any:
-    """Of the rows of methods that are chosen, those that also meet `only`."""
+    """The rows of methods that are chosen, if they also meet `only`."""
     return base(data).transform_filter(f"indexof({SHOWN}, datum.method) >= 0{only}")
 
 
@@ -218,10 +219,10 @@ def slanted_axis(names: Sequence[str], **more: Any) -> alt.Axis:
 
 
 def tips(
-    column: str, title: str, digits: str, *others: str, std: str | None = None
+    column: str, title: str, digits: str, *extra: str, std: str | None = None
 ) -> list[alt.Tooltip]:
     """The method, the metric with its spread, and what else places the mark."""
     lines = [alt.Tooltip("method:N"), alt.Tooltip(f"{column}:Q", title=title, format=digits)]
     if std is not None:
         lines.append(alt.Tooltip(f"{std}:Q", title="± over runs", format=digits))
-    return [*lines, *(_TIPS[name] for name in others)]
+    return [*lines, *(_TIPS[name] for name in extra)]

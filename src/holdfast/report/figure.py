@@ -40,8 +40,8 @@ class Figure:
                 table = self.tables[layer.get("data", self.spec.get("data"))["name"]]
                 x, y = encoding["x"]["field"], encoding["y"]["field"]
                 groups = [enumerated(names) for names in _coinciding(table.select(by, x, y))]
-                others = "".join(f", and so do those of {names}" for names in groups[1:])
-                return f"The lines of {groups[0]} coincide{others}." if groups else ""
+                more = "".join(f", and so do those of {names}" for names in groups[1:])
+                return f"The lines of {groups[0]} coincide{more}." if groups else ""
         return ""
 
     @property
@@ -72,18 +72,20 @@ class Section:
 
 
 def _coinciding(table: pl.DataFrame) -> list[list[str]]:
-    """Names of lines that lie on each other, two or more each; columns: name, place and height."""
+    """Names of lines that lie on each other, two or more each; columns: name, x and y."""
     lines: dict[str, dict[object, float | None]] = {}
-    for name, place, height in table.iter_rows():
-        lines.setdefault(name, {})[place] = height
+    for name, at, height in table.iter_rows():
+        lines.setdefault(name, {})[at] = height
     heights = table.to_series(2).drop_nulls().to_list()
     near = NEAR * (max(heights) - min(heights)) if heights else 0.0
 
     def lies_on(name: str, other: str) -> bool:
         pairs = [(height, lines[other].get(at, math.inf)) for at, height in lines[name].items()]
         return any(height is not None for height, _ in pairs) and all(
-            height is there if height is None or there is None else abs(height - there) <= near
-            for height, there in pairs
+            height is other_height
+            if height is None or other_height is None
+            else abs(height - other_height) <= near
+            for height, other_height in pairs
         )
 
     groups: list[list[str]] = []

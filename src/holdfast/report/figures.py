@@ -19,7 +19,7 @@ from holdfast.results import short
 from holdfast.results.comparison import Comparison
 from holdfast.results.group import repeated_over
 
-# As many domains as have a small chart each.
+# At most so many domains have a small chart each.
 SMALL = 20
 _PERCENT = alt.Scale(domain=[0, 100])
 
@@ -76,7 +76,7 @@ SIMILARITIES = {
 
 
 def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[Section]:
-    """Those that have something to show."""
+    """The sections that have something to show."""
     drawn = _Figures(comparison, charts)
     few = len(comparison.domains) <= SMALL
     plan = (
@@ -122,7 +122,10 @@ def sections(comparison: Comparison, charts: Charts, prefix: str = "") -> list[S
     with debug_mode(False):
         made = [
             Section(
-                title, about, tuple(one.renamed(prefix + "{}") for one in figures), prefix + name
+                title,
+                about,
+                tuple(figure.renamed(prefix + "{}") for figure in figures),
+                prefix + name,
             )
             for name, title, about, figures in plan
         ]
@@ -156,11 +159,11 @@ class _Figures:
         if len(domains) < 2:
             return
         spec = self._ranks_chart(small=True)
-        for place, domain in enumerate(domains):
+        for index, domain in enumerate(domains):
             table = chart_data.ranks(self.comparison, domain)
             if len(table):
                 figure = Figure("ranks", short(domain), "", spec, {"ranks": table}, "small")
-                yield figure.renamed(f"{{}}-{place}")
+                yield figure.renamed(f"{{}}-{index}")
 
     def _ranks_chart(self, *, small: bool = False) -> Spec:
         ticks = 3 if small else 6

@@ -59,16 +59,16 @@ def apart(comparisons: Sequence[Comparison]) -> tuple[str, dict[str, Comparison]
 def overall(comparisons: Mapping[str, Comparison]) -> str:
     """The best method of each, by name: `debias is the most accurate on continual and mixed;
     eata+debias on gradual.`"""
-    places: dict[tuple[str, ...], list[str]] = {}
+    won: dict[tuple[str, ...], list[str]] = {}
     for name, comparison in comparisons.items():
         best, groups = _leaders(comparison), _comparable(comparison)
         so_far = [] if all(group.finished for group in groups) else ["so far"]
         remarks = so_far + ["no other method"] * (len(groups) == 1)
-        where = f"{name} ({', '.join(remarks)})" if remarks else name
-        places.setdefault(tuple(group.label for group in best), []).append(where)
-    unknown = places.pop((), [])
+        setting = f"{name} ({', '.join(remarks)})" if remarks else name
+        won.setdefault(tuple(group.label for group in best), []).append(setting)
+    unknown = won.pop((), [])
     parts: list[str] = []
-    for labels, names in places.items():
+    for labels, names in won.items():
         level = " (level)" if len(labels) > 1 else ""
         verb = "" if parts else f" {'are' if level else 'is'} the most accurate"
         parts.append(f"{enumerated(labels)}{level}{verb} on {enumerated(names)}")
@@ -78,14 +78,14 @@ def overall(comparisons: Mapping[str, Comparison]) -> str:
 
 
 def _comparable(comparison: Comparison) -> list[Group]:
-    """Those that have an accuracy, and acted."""
+    """The groups that have an accuracy, and acted."""
     return [group for group in comparison.groups if group.number(ACCURACY) and not group.idle]
 
 
 def _idle(comparison: Comparison) -> list[str]:
     idle = [f"{group.label} ({group.idle})" for group in comparison.groups if group.idle]
-    whom = "it" if len(idle) == 1 else "them"
-    return [f"{enumerated(idle)} hardly acted: nothing is compared with {whom}."] if idle else []
+    pronoun = "it" if len(idle) == 1 else "them"
+    return [f"{enumerated(idle)} hardly acted: nothing is compared with {pronoun}."] if idle else []
 
 
 def _one_seed_once(sentences: list[str]) -> list[str]:
@@ -119,14 +119,14 @@ def _best(comparison: Comparison) -> str:
     if len(groups) == 1:
         return _alone(first)
     if len(groups) == 2 and len(leaders) == 1:
-        (other,) = (group for group in groups if group is not first)
-        return sentence(Pair(first, other, not comparison.disturbed))
-    rest = [Pair(first, group) for group in groups if group not in leaders]
-    behind = [pair for pair in rest if pair.accuracy().value > 0]
+        (second,) = (group for group in groups if group is not first)
+        return sentence(Pair(first, second, not comparison.disturbed))
+    pairs = [Pair(first, group) for group in groups if group not in leaders]
+    behind = [pair for pair in pairs if pair.accuracy().value > 0]
     gains = _gains(comparison, first, behind)
     if len(leaders) > 1:
         return _level(leaders, len(groups), gains)
-    whole = all(pair.is_whole for pair in rest) and all(group.finished for group in groups)
+    whole = all(pair.is_whole for pair in pairs) and all(group.finished for group in groups)
     at = f", at {first.number(ACCURACY).text(1)} %" if whole else ""
     by = f": {gains}" if gains else ""
     seeds = ONE_SEED if any(pair.accuracy().seeds < 2 for pair in behind) else ""
@@ -140,10 +140,10 @@ def _gains(comparison: Comparison, first: Group, behind: Sequence[Pair]) -> str:
     of its own."""
     bases = [comparison.baseline(name, first) for name in BASELINES]
     host, words = comparison.host_of(first), list[str]()
-    for place, pair in enumerate(sorted(behind, key=lambda pair: pair.accuracy().value)):
-        if pair.other in bases or (place == 0 and pair.other is not host):
+    for index, pair in enumerate(sorted(behind, key=lambda pair: pair.accuracy().value)):
+        if pair.other in bases or (index == 0 and pair.other is not host):
             points = "" if words else " points"
-            following = "" if place or pair.other in bases else " (the next)"
+            following = "" if index or pair.other in bases else " (the next)"
             words.append(f"{pair.accuracy().text}{points} above {pair.other.label}{following}")
     return enumerated(words) if words else ""
 
@@ -160,8 +160,8 @@ def _remarks(first: Group, groups: Sequence[Group]) -> str:
 
 
 def _alone(group: Group) -> str:
-    many = len(group.domains)
-    over_all = f" on average over {many} domains" if many > 1 else ""
+    count = len(group.domains)
+    over_all = f" on average over {count} domains" if count > 1 else ""
     accuracy, ece = group.number(ACCURACY), group.number("ece_15")
     error = f", with a calibration error of {100 * ece.value:.1f} %" if ece else ""
     so_far = "" if group.finished else "So far, "
@@ -175,7 +175,7 @@ def _level(best: list[Group], of: int, gains: str) -> str:
     through = all(group.finished for group in best)
     # Of runs that go on, means are over domains of which some have seen more.
     at = f", at {best[0].mean(ACCURACY):.1f} %" if through else ""
-    rest = f", the best of {of} methods" if of > len(best) else ""
+    standing = f", the best of {of} methods" if of > len(best) else ""
     gained = f", {gains}" if gains else ""
     seeds = min(len(group.values(ACCURACY)) for group in best)
     why = (
@@ -185,7 +185,7 @@ def _level(best: list[Group], of: int, gains: str) -> str:
     )
     rates = _chosen_among([group.chosen for group in best])
     so_far = "" if through else "So far, "
-    return f"{so_far}{names}{rates} are equally accurate{at}{rest}{gained}: {why}."
+    return f"{so_far}{names}{rates} are equally accurate{at}{standing}{gained}: {why}."
 
 
 # One method against another.
@@ -243,8 +243,8 @@ def _of_plugins(comparison: Comparison) -> list[str]:
     for pairs in sorted(families.values(), key=lambda pairs: -pairs[0].other.mean(ACCURACY)):
         plain = [pair for pair in pairs if not pair.group.written[-1]]
         first = plain if len(plain) == 1 else []
-        rest = [pair for pair in pairs if pair not in first]
-        sentences += [_of_pairs(some) for some in (first, rest) if some]
+        more = [pair for pair in pairs if pair not in first]
+        sentences += [_of_pairs(subset) for subset in (first, more) if subset]
     return sentences
 
 
@@ -262,15 +262,15 @@ def _of_pairs(pairs: list[Pair]) -> str:
     tested = min(by.seeds for by in known) > 1
     repeats = repeated_over(group for pair in pairs for group in (pair.group, pair.other))
     seeds = f"by more than {repeats} differ" if tested else "with one seed"
-    which = f"better in {more} and worse in {less}" if more or less else "in none"
+    balance = f"better in {more} and worse in {less}" if more or less else "in none"
     rates = _chosen_among([pair.group.chosen or pair.other.chosen for pair in pairs])
     return (
         f"{name} differs from {host} by {least} to {most} points of accuracy "
-        f"over {len(known)} settings{rates}: {which} of them, {seeds}."
+        f"over {len(known)} settings{rates}: {balance} of them, {seeds}."
     )
 
 
 def _chosen_among(chosen: list[bool]) -> str:
     """' (2 of them with a learning rate chosen with labels)', where there are any."""
-    which = "all" if all(chosen) else f"{sum(chosen)} of them"
-    return f" ({which} with a learning rate {CHOSEN})" if any(chosen) else ""
+    share = "all" if all(chosen) else f"{sum(chosen)} of them"
+    return f" ({share} with a learning rate {CHOSEN})" if any(chosen) else ""

@@ -16,11 +16,11 @@ from holdfast.results.stored import printable
 from holdfast.util import files
 
 LOOPBACK = "127.0.0.1"
-# Whom a browser may think it talks to; a page elsewhere cannot have it ask for this one.
+# Hosts that a request may name, so that a page from elsewhere cannot make a browser read this one.
 HOSTS = {LOOPBACK, "localhost"}
 PORTS = 65535
 
-# A look is followed by a rest of at least so many times as long.
+# After a look at the runs, it waits at least so many times as long as the look took.
 REST = 4
 
 
@@ -107,7 +107,7 @@ def follow(
                     write(out, text)
                     tell(progress(gathered))
                     before = gathered
-                # Whoever watches takes little from whoever runs.
+                # Watching takes little time from what runs.
                 time.sleep(max(every, REST * (time.monotonic() - start)))
         except KeyboardInterrupt:
             tell(f"Stopped. The page as it was: {out}")

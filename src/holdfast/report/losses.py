@@ -33,30 +33,30 @@ def losses(comparison: Comparison, groups: Sequence[Group]) -> list[str]:
 def _sentences(base: str, pairs: Sequence[Pair], domains: Sequence[str]) -> list[str]:
     verb = BASELINES[base]
     lost = {pair.group.label: _lost(pair) for pair in pairs}
-    every = []
+    common = []
     for domain in domains:
         known = [lost[pair.group.label] for pair in pairs if domain in pair.domains]
-        # By two or more: that of one is told of the one.
+        # By two methods or more: what one alone loses is told of that one.
         if len(known) > 1 and all(domain in of for of in known):
-            every.append(domain)
+            common.append(domain)
     sentences = []
-    if every:
-        shared = [by for of in lost.values() for domain, by in of.items() if domain in every]
+    if common:
+        shared = [by for of in lost.values() for domain, by in of.items() if domain in common]
         low, high = (pick(shared, key=_value).text for pick in (max, min))
         amount = low if low == high else f"{low} to {high}"
         sentences.append(
-            f"on {_where(every, domains)} {verb}ing is worse than not {verb}ing: every method is "
+            f"on {_where(common, domains)} {verb}ing is worse than not {verb}ing: every method is "
             f"less accurate than {base} there, by {amount} points"
         )
-    some = {
-        label: rest
+    lost_alone = {
+        label: alone
         for label, of in lost.items()
-        if (rest := {domain: by for domain, by in of.items() if domain not in every})
+        if (alone := {domain: by for domain, by in of.items() if domain not in common})
     }
-    if some:
-        less = "also less" if every else "less"
+    if lost_alone:
+        less = "also less" if common else "less"
         sentences.append(
-            f"{less} accurate than {base}, which does not {verb}: {_listed(some, domains)}"
+            f"{less} accurate than {base}, which does not {verb}: {_listed(lost_alone, domains)}"
         )
     one_seed = any(by.seeds < 2 for of in lost.values() for by in of.values())
     seeds = ONE_SEED if one_seed else ""

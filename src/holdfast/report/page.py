@@ -57,33 +57,36 @@ class Report:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Of all methods, in the order in which they were begun, which decides their styles."""
-        groups = [group for one in self.comparisons for group in one.groups]
+        """The labels of all methods, in the order in which they were begun, which decides their
+        styles."""
+        groups = [group for comparison in self.comparisons for group in comparison.groups]
         groups.sort(key=lambda group: group.first.manifest.time_started)
         return tuple(dict.fromkeys(group.label for group in groups))
 
     @cached_property
     def places(self) -> dict[str, int]:
-        return {label: place for place, label in enumerate(self.labels)}
+        return {label: index for index, label in enumerate(self.labels)}
 
     @property
     def prefixes(self) -> list[str]:
-        """Of names of charts and tables, so that those of two comparisons differ."""
-        many = len(self.comparisons) > 1
-        return [f"c{place}-" if many else "" for place in range(len(self.comparisons))]
+        """Prefixes for names of charts and tables, so that those of two comparisons differ."""
+        several = len(self.comparisons) > 1
+        return [f"c{index}-" if several else "" for index in range(len(self.comparisons))]
 
     @cached_property
     def sections(self) -> list[list[Section]]:
         """Of each comparison."""
         return [
-            sections(one, Charts(self.labels), prefix)
-            for one, prefix in zip(self.comparisons, self.prefixes, strict=True)
+            sections(comparison, Charts(self.labels), prefix)
+            for comparison, prefix in zip(self.comparisons, self.prefixes, strict=True)
         ]
 
     @cached_property
     def findings(self) -> dict[str, list[str]]:
         """What each comparison shows, by what tells it from the others."""
-        return {name: headline(one) for name, one in apart(self.comparisons)[1].items()}
+        return {
+            name: headline(comparison) for name, comparison in apart(self.comparisons)[1].items()
+        }
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -161,13 +164,15 @@ def _remarks(report: Report) -> dict[str, list[str]]:
 
 
 def _going_on(report: Report) -> Iterator[dict[str, object]]:
-    titles = {run.path: one.title for one in report.comparisons for run in one.runs}
+    titles = {
+        run.path: comparison.title for comparison in report.comparisons for run in comparison.runs
+    }
     for run in report.gathered.runs:
         if not run.finished:
             order = "" if run.order is None else f", order {run.order}"
-            where = titles.get(run.path, run.manifest.stream)
+            title = titles.get(run.path, run.manifest.stream)
             yield {
-                "name": f"{run.title} on {where}, seed {run.seed}{order}",
+                "name": f"{run.title} on {title}, seed {run.seed}{order}",
                 "done": run.done,
                 "planned": run.manifest.batches or run.done or 1,
             }

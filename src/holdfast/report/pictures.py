@@ -53,28 +53,28 @@ def self_contained(report: Report) -> Iterator[tuple[Figure, Spec]]:
 
 
 def _add_legend(spec: Spec, labels: Sequence[str], remarks: Mapping[str, Sequence[str]]) -> None:
-    """Of the methods in it: of their lines where points show on hover alone, else of points. Bars
-    have names of their own."""
+    """Add a legend of its methods: of their lines where points show on hover alone, else of points.
+    Bars have names of their own."""
     drawn = {row.get("method") for rows in spec["datasets"].values() for row in rows}
     encodings = [layer["encoding"] for layer in spec["layer"]]
     points = [encoding for encoding in encodings if "shape" in encoding]
     if not points:
         return
     lines = points[0].get("opacity", {}).get("value") == 0
-    told, apart = ("strokeDash", "shape") if lines else ("shape", "strokeDash")
-    said = json.dumps({name: ", ".join(["", *of]) for name, of in remarks.items()})
+    shown, apart = ("strokeDash", "shape") if lines else ("shape", "strokeDash")
+    suffixes = json.dumps({name: ", ".join(["", *of]) for name, of in remarks.items()})
     legend = {
         "title": None,
         "orient": "bottom",
         "columns": 3 if max(map(len, labels)) < 24 else 1,
         "labelLimit": 500,
-        "labelExpr": f"datum.label + ({said}[datum.label] || '')",
+        "labelExpr": f"datum.label + ({suffixes}[datum.label] || '')",
         "values": [label for label in labels if label in drawn],
         # A dash shows on a line alone, and would fray the outline of a point.
         **({"symbolType": "stroke", "symbolSize": LEGEND_LINE**2} if lines else {}),
     }
     for encoding in encodings:
-        for name in ("color", told):
+        for name in ("color", shown):
             if encoding.get(name, {}).get("field") == "method":
                 encoding[name]["legend"] = legend
     if any(encoding.get(apart, {}).get("field") == "method" for encoding in encodings):

@@ -17,7 +17,7 @@ WIDTH = 600
 
 @dataclass(frozen=True)
 class Gain:
-    """Of a method over frozen, with half of its interval."""
+    """A method's gain over frozen, with half of its interval."""
 
     method: str
     mean: float
@@ -32,16 +32,16 @@ def page(
     note: str,
 ) -> str:
     """One HTML file that needs no other, and runs no script."""
-    low = min((one.mean - one.margin for one in gains), default=0.0)
-    high = max((one.mean + one.margin for one in gains), default=0.0)
+    low = min((gain.mean - gain.margin for gain in gains), default=0.0)
+    high = max((gain.mean + gain.margin for gain in gains), default=0.0)
     low, high = min(low, 0.0) - 1, max(high, 0.0) + 1
 
     def x(points: float) -> float:
         return round(WIDTH * (points - low) / (high - low), 1)
 
     rows = [
-        (one.method, x(one.mean - one.margin), x(one.mean), x(one.mean + one.margin))
-        for one in gains
+        (gain.method, x(gain.mean - gain.margin), x(gain.mean), x(gain.mean + gain.margin))
+        for gain in gains
     ]
     html = render(
         "rehearsal.html",

@@ -48,20 +48,20 @@ def sweeps(comparison: Comparison) -> list[Axis]:
     rows: dict[str, list[dict[str, Any]]] = {}
     for names, groups in families.items():
         for key in _varying(groups):
-            for rest, curve in _curves(groups, key):
-                name = "+".join(names) + (f" ({rest})" if rest else "")
+            for differing, curve in _curves(groups, key):
+                name = "+".join(names) + (f" ({differing})" if differing else "")
                 rows.setdefault(key, []).extend(_rows(comparison, name, key, curve))
     return [
-        Axis(key, pl.DataFrame(found, infer_schema_length=None).fill_nan(None))
-        for key, found in rows.items()
+        Axis(key, pl.DataFrame(table, infer_schema_length=None).fill_nan(None))
+        for key, table in rows.items()
     ]
 
 
 def _configuration(group: Group) -> dict[str, Any]:
     """Everything that is set, resolved."""
     run = group.first
-    others = {k: v for k, v in run.conditions.items() if k not in ("version", "source data")}
-    return {**run.settings, **others}
+    conditions = {k: v for k, v in run.conditions.items() if k not in ("version", "source data")}
+    return {**run.settings, **conditions}
 
 
 def _varying(groups: list[Group]) -> list[str]:
@@ -79,12 +79,12 @@ def _curves(groups: list[Group], key: str) -> Iterator[tuple[str, list[Group]]]:
     """Groups that differ in one setting alone; named by what else sets curves apart."""
     curves: dict[str, dict[float, list[Group]]] = {}
     for group in groups:
-        rest = _configuration(group)
-        value = float(rest.pop(key))
-        curve = curves.setdefault(json.dumps(rest, sort_keys=True, default=str), {})
+        fixed = _configuration(group)
+        value = float(fixed.pop(key))
+        curve = curves.setdefault(json.dumps(fixed, sort_keys=True, default=str), {})
         curve.setdefault(value, []).append(group)
-    long = {rest: curve for rest, curve in curves.items() if len(curve) > 1}
-    known = [json.loads(rest) for rest in long]
+    long = {text: curve for text, curve in curves.items() if len(curve) > 1}
+    known = [json.loads(text) for text in long]
     apart = [
         name
         for name in dict.fromkeys(name for settings in known for name in settings)
@@ -124,8 +124,8 @@ def _title(key: str) -> str:
 
 
 def sweep_figures(comparison: Comparison, charts: Charts) -> Iterator[Figure]:
-    for place, axis in enumerate(sweeps(comparison)):
-        name = f"sweep-{place}"
+    for index, axis in enumerate(sweeps(comparison)):
+        name = f"sweep-{index}"
         hosts = set(axis.table.drop_nulls("host_mean")["host"])
         idle = any(group.idle for group in comparison.groups if group.label in hosts)
         acted = f", which {IDLE}" if idle else ""
@@ -147,7 +147,7 @@ def _chart(charts: Charts, data: str, axis: Axis) -> Spec:
     x = alt.X("value:O", title=axis.title, axis=alt.Axis(labelAngle=0))
     y = alt.Y("mean:Q", title="mean accuracy, %", scale=alt.Scale(zero=False, padding=12))
     drawn = shown(data).encode(x=x)
-    dashes = [DASHES[place % len(DASHES)] for place in range(len(curves))]
+    dashes = [DASHES[index % len(DASHES)] for index in range(len(curves))]
     legend = alt.Legend(title=None, orient="bottom", columns=1, labelLimit=300, symbolSize=400)
     curve = alt.StrokeDash(
         "curve:N",

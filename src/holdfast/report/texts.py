@@ -16,10 +16,10 @@ def markdown(report: Report) -> str:
 
 
 def _blocks(report: Report) -> Iterator[Block]:
-    first, *rest = report.sentences
+    first, *more = report.sentences
     yield Heading(first, level=1)
-    if rest:
-        yield " ".join(rest)
+    if more:
+        yield " ".join(more)
     for comparison in report.comparisons:
         published = report.published(comparison)
         yield Heading(comparison.title)
@@ -41,10 +41,10 @@ def latex(report: Report) -> str:
         "% Made by holdfast report. Needs \\usepackage{booktabs,graphicx}.\n"
         f"% {' '.join(report.headline.split())}\n"
     ]
-    for place, one in enumerate(report.comparisons):
-        accuracy = accuracy_table(one, report.published(one).rows)
-        for name, table in (("accuracy", accuracy), ("metrics", metrics_table(one.groups))):
-            note, label = " ".join(notes(one.groups)), f"{name}-{place}"
+    for index, comparison in enumerate(report.comparisons):
+        accuracy = accuracy_table(comparison, report.published(comparison).rows)
+        for name, table in (("accuracy", accuracy), ("metrics", metrics_table(comparison.groups))):
+            note, label = " ".join(notes(comparison.groups)), f"{name}-{index}"
             rotated = table is accuracy
-            tables.append(writers.latex(table, one.title, note, label, rotated=rotated))
+            tables.append(writers.latex(table, comparison.title, note, label, rotated=rotated))
     return tables[0] + "\n".join(tables[1:])

@@ -31,8 +31,11 @@ class Comparison:
     @property
     def remarks(self) -> dict[str, tuple[str, ...]]:
         """What a legend says of its groups, by label."""
-        said = {one.label: (CHOSEN,) * one.chosen + (IDLE,) * bool(one.idle) for one in self.groups}
-        return {label: remarks for label, remarks in said.items() if remarks}
+        by_label = {
+            group.label: (CHOSEN,) * group.chosen + (IDLE,) * bool(group.idle)
+            for group in self.groups
+        }
+        return {label: remarks for label, remarks in by_label.items() if remarks}
 
     @property
     def runs(self) -> list[StoredRun]:
@@ -55,29 +58,32 @@ class Comparison:
         """Whether some runs went on at the same time, as far as their manifests tell, or were
         resumed, which looks the same: then their times say less."""
         manifests = [run.manifest for run in self.runs]
-        spans = sorted((one.time_started, one.time_finished) for one in manifests)
+        spans = sorted((manifest.time_started, manifest.time_finished) for manifest in manifests)
         known = [span for span in spans if all(span)]
         return any(after[0] < before[1] for before, after in itertools.pairwise(known))
 
     def host_of(self, group: Group) -> Group | None:
         """The group that this one adds its last plug-in to: with the same settings if it is
         there, else the only one of that name."""
-        others = [one for one in self.groups if one.names == group.names[:-1]]
-        alike = [one for one in others if _alike(one, group)] or others
-        same = [one for one in alike if one.written == group.written[:-1]]
+        hosts = [rival for rival in self.groups if rival.names == group.names[:-1]]
+        alike = [host for host in hosts if _alike(host, group)] or hosts
+        same = [host for host in alike if host.written == group.written[:-1]]
         return _only(same or alike)
 
     def baseline(self, name: str, group: Group) -> Group | None:
         """The group of that method: under the same conditions if it is there, else the only one."""
-        others = [one for one in self.groups if one.names == (name,)]
-        return _only([one for one in others if _alike(one, group)] or others)
+        groups = [rival for rival in self.groups if rival.names == (name,)]
+        return _only([rival for rival in groups if _alike(rival, group)] or groups)
 
 
 def compare(runs: Iterable[StoredRun]) -> list[Comparison]:
     """Comparisons, the largest first."""
     made = [Comparison("", tuple(_groups(same))) for same in _same(_images, runs)]
-    made = [replace(one, title=title) for one, title in zip(made, _titles(made), strict=True)]
-    return sorted(made, key=lambda one: -len(one.runs))
+    made = [
+        replace(comparison, title=title)
+        for comparison, title in zip(made, _titles(made), strict=True)
+    ]
+    return sorted(made, key=lambda comparison: -len(comparison.runs))
 
 
 def _only(groups: Sequence[Group]) -> Group | None:
@@ -98,19 +104,19 @@ def _one_a_seed(runs: Iterable[StoredRun]) -> tuple[StoredRun, ...]:
     """One run a seed and order: the one that is finished, and has an analysis."""
     best: dict[tuple[int, str], StoredRun] = {}
     for run in sorted(
-        runs, key=lambda one: (one.finished, one.analysis is not None, one.done), reverse=True
+        runs, key=lambda run: (run.finished, run.analysis is not None, run.done), reverse=True
     ):
         best.setdefault((run.seed, run.manifest.stream), run)
     return tuple(best[key] for key in sorted(best))
 
 
 def _same(
-    what: Callable[[StoredRun], Mapping[str, Any]], runs: Iterable[StoredRun]
+    facts: Callable[[StoredRun], Mapping[str, Any]], runs: Iterable[StoredRun]
 ) -> Iterable[list[StoredRun]]:
-    """Those that are the same in something."""
+    """Runs grouped by these facts."""
     same: dict[str, list[StoredRun]] = {}
     for run in runs:
-        same.setdefault(json.dumps(what(run), sort_keys=True, default=str), []).append(run)
+        same.setdefault(json.dumps(facts(run), sort_keys=True, default=str), []).append(run)
     return same.values()
 
 
@@ -120,25 +126,25 @@ def _images(run: StoredRun) -> dict[str, Any]:
     return {**options, "stream": run.drift, "hashes": hashes}
 
 
-def _alike(one: Group, other: Group) -> bool:
+def _alike(host: Group, group: Group) -> bool:
     """Under the same conditions; whether a source was asked for is the method's own matter."""
-    # An own method that the other adds is its own matter too, and `one` has not got it.
-    ours, others = one.first.conditions, other.first.conditions
-    return all(ours[key] == others.get(key) for key in ours.keys() - {"source data", "version"})
+    # A method of one's own that the group adds is its own matter too: the host has none.
+    ours, theirs = host.first.conditions, group.first.conditions
+    return all(ours[key] == theirs.get(key) for key in ours.keys() - {"source data", "version"})
 
 
 # Names.
 
 
 def _labelled(groups: Sequence[Group]) -> list[Group]:
-    """Each with its title, and where that is not its own with what sets it apart."""
+    """Groups with labels of their own: the title, and where two share it what sets them apart."""
     labels = []
     for group in groups:
-        rivals = [other for other in groups if other.label == group.label]
+        rivals = [rival for rival in groups if rival.label == group.label]
         apart = [
             f"{name} {value}"[:40]
             for name, value in group.first.conditions.items()
-            if any(other.first.conditions.get(name) != value for other in rivals)
+            if any(rival.first.conditions.get(name) != value for rival in rivals)
         ]
         labels.append(" · ".join([group.label, *apart]))
     made = []
@@ -153,8 +159,8 @@ def _labelled(groups: Sequence[Group]) -> list[Group]:
 def _titles(made: Sequence[Comparison]) -> list[str]:
     """The data and the stream, and of what else differs between comparisons as much as it takes."""
 
-    def facts(one: Comparison) -> dict[str, str]:
-        first = one.groups[0].first
+    def facts(comparison: Comparison) -> dict[str, str]:
+        first = comparison.groups[0].first
         options = {name: first.option(name) for name in DECIDES_IMAGES if name != "data"}
         return {
             "data": short_data(str(first.option("data") or "unknown data")),
@@ -164,15 +170,15 @@ def _titles(made: Sequence[Comparison]) -> list[str]:
             "set": f"set {str(first.manifest.hashes.get('data'))[:8]}",
         }
 
-    known = [facts(one) for one in made]
+    known = [facts(comparison) for comparison in made]
     names = ["data", "stream"]
-    for name in dict.fromkeys(name for each in known for name in each):
-        texts = [", ".join(each[key] for key in names if key in each) for each in known]
+    for name in dict.fromkeys(name for about in known for name in about):
+        texts = [", ".join(about[key] for key in names if key in about) for about in known]
         if len(set(texts)) == len(texts):
             break
-        if name not in names and len({each.get(name) for each in known}) > 1:
+        if name not in names and len({about.get(name) for about in known}) > 1:
             names.append(name)
-    return [", ".join(each[key] for key in names if key in each) for each in known]
+    return [", ".join(about[key] for key in names if key in about) for about in known]
 
 
 def short_data(data: str) -> str:

@@ -47,7 +47,7 @@ class Gathered:
 
     @property
     def finished(self) -> bool:
-        return bool(self.runs) and all(one.finished for one in self.runs)
+        return bool(self.runs) and all(run.finished for run in self.runs)
 
 
 Known = dict[Path, tuple[object, StoredRun]]
@@ -56,13 +56,13 @@ Known = dict[Path, tuple[object, StoredRun]]
 def gather(*paths: str | Path, known: Known | None = None) -> Gathered:
     """`known`: what was read before, of which only what has changed is read again."""
     known = {} if known is None else known
-    found = _Found()
+    search = _Found()
     for path in paths:
-        found.search(Path(path))
+        search.search(Path(path))
     runs: list[StoredRun] = []
     notes: list[Note] = []
-    with progress("Reading runs", len(found.runs)) as advance:
-        for folder in found.runs:
+    with progress("Reading runs", len(search.runs)) as advance:
+        for folder in search.runs:
             signature = _signature(folder)
             try:
                 if folder not in known or known[folder][0] != signature:
@@ -77,17 +77,17 @@ def gather(*paths: str | Path, known: Known | None = None) -> Gathered:
             advance(1)
     runs.sort(key=lambda run: (run.manifest.time_started, run.path.name))
     runs, doubles = _once(runs)
-    return Gathered(tuple(runs), (*notes, *doubles, *found.notes()))
+    return Gathered(tuple(runs), (*notes, *doubles, *search.notes()))
 
 
 def _signature(folder: Path) -> list[tuple[str, int, int]]:
-    """Changes when a run gets on."""
-    found = []
+    """Changes when a run makes progress."""
+    files = []
     for path in (*sorted(folder.glob("*.parquet")), folder / "manifest.json"):
         with suppress(OSError):
             stat = path.stat()
-            found.append((path.name, stat.st_size, stat.st_mtime_ns))
-    return found
+            files.append((path.name, stat.st_size, stat.st_mtime_ns))
+    return files
 
 
 class _Found:
@@ -108,7 +108,7 @@ class _Found:
         self._walk(path.resolve(), DEPTH)
 
     def _walk(self, path: Path, depth: int) -> bool:
-        """Whether there is a run in it or below; links may lead to where it was looked before."""
+        """Whether there is a run in it or below; links may lead to folders read before."""
         if self._walked.get(path, -1) >= depth:
             return True
         self._walked[path] = depth
@@ -120,26 +120,26 @@ class _Found:
         except OSError:
             self._pass_over(path)
             return False
-        found = False
+        has_run = False
         for child in children:
             if child.name.startswith(".") or child.name in OWN or child.suffix in REPORTS:
                 continue
             if (child / "lock").is_file() and not _is_run(child):
                 continue  # a run that is about to begin
             if child.is_dir() and depth and self._walk(child.resolve(), depth - 1):
-                found = True
+                has_run = True
             else:
                 self._pass_over(child)
-        return found
+        return has_run
 
     def _pass_over(self, path: Path) -> None:
         self._foreign.setdefault(path.parent, []).append(path.name)
 
     def notes(self) -> Iterator[Note]:
-        # From elsewhere, it may have been looked deeper.
-        found = {one for run in self.runs for one in (run, *run.parents)}
+        # A search from another folder may have gone deeper, and found runs here.
+        with_runs = {folder for run in self.runs for folder in (run, *run.parents)}
         for path, names in self._foreign.items():
-            passed = sorted({name for name in names if path / name not in found})
+            passed = sorted({name for name in names if path / name not in with_runs})
             if passed:
                 yield _note(path, f"no runs, and passed over: {listed(passed, 6)}.")
 
@@ -156,25 +156,29 @@ def _once(runs: list[StoredRun]) -> tuple[list[StoredRun], list[Note]]:
         key = run.manifest.fingerprint or run.path
         other = chosen.setdefault(key, run)
         if other is not run:
-            left, chosen[key] = sorted((run, other), key=lambda one: (one.finished, one.done))
-            notes.append(_note(left.path, f"the same run as {chosen[key].path}, which is shown."))
+            dropped, chosen[key] = sorted(
+                (run, other), key=lambda stored: (stored.finished, stored.done)
+            )
+            notes.append(
+                _note(dropped.path, f"the same run as {chosen[key].path}, which is shown.")
+            )
     return list(chosen.values()), notes
 
 
 def of_other_code(runs: Iterable[Run], out: Path) -> list[RunFolder]:
-    """Where some of these runs are as other code made them, and not as this one does."""
+    """Folders of these runs that other code made, where none was made by this code."""
     stored: list[tuple[RunFolder, Manifest]] = []
     for path in sorted(out.glob("*/manifest.json")):
         folder = RunFolder(path.parent)
         with suppress(ValueError):
             stored.append((folder, folder.manifest))
-    others: list[RunFolder] = []
+    outdated: list[RunFolder] = []
     for run in runs:
-        same = [(folder, one) for folder, one in stored if _same_but_code(run, one)]
+        same = [(folder, manifest) for folder, manifest in stored if _same_but_code(run, manifest)]
         code = code_hashes(run.methods)
         if not any(code.items() <= manifest.hashes.items() for _, manifest in same):
-            others += [folder for folder, _ in same]
-    return others
+            outdated += [folder for folder, _ in same]
+    return outdated
 
 
 def _same_but_code(run: Run, manifest: Manifest) -> bool:

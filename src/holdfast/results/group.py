@@ -18,7 +18,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Number:
-    """A mean over runs, and its standard deviation as of a sample; NaN where there is none."""
+    """A mean over runs, and its sample standard deviation; NaN where there is none."""
 
     value: float = math.nan
     std: float = math.nan
@@ -42,7 +42,7 @@ class Number:
         """Run by run where both have the same ones."""
         if self.by_run and self.by_run.keys() == other.by_run.keys():
             return Number.over({run: self.by_run[run] - other.by_run[run] for run in self.by_run})
-        stds = [one.std for one in (self, other) if len(one.by_run) > 1]
+        stds = [number.std for number in (self, other) if len(number.by_run) > 1]
         return Number(self.value - other.value, math.hypot(*stds) if stds else math.nan)
 
     def times(self, scale: float) -> Number:
@@ -92,9 +92,9 @@ class Group:
         settings = self.first.manifest.settings
         return tuple(
             {
-                key: one.value
-                for key, one in settings.get(name, {}).items()
-                if one.origin == "written"
+                key: setting.value
+                for key, setting in settings.get(name, {}).items()
+                if setting.origin == "written"
             }
             for name in self.names
         )
@@ -141,7 +141,7 @@ class Group:
         return Number.over({run.key: run.metric(metric) for run in self.runs})
 
     def values(self, metric: str) -> list[float]:
-        """Of each run, where it is known."""
+        """The metric of each run, where it is known."""
         return list(self.number(metric).by_run.values())
 
     def mean(self, metric: str) -> float:
@@ -169,7 +169,7 @@ def repeated_over(groups: Iterable[Group]) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of one metric between two methods, over seeds that both have if there are such."""
+    """The difference of one metric between two methods, over the seeds that both have, if any."""
 
     number: Number
     least: float = 0.0
@@ -247,7 +247,7 @@ class Pair:
         steady = self.timed and self.group.steady and self.other.steady
         if not steady or _machine(self.group) != _machine(self.other):
             return Difference(Number())
-        # Runs come one after the other, so that the machine's moods differ between them.
+        # Runs go one after the other, and the machine's speed may change between them.
         least = 100 * max(CLOCK, self.group.unevenness, self.other.unevenness)
         one_percent = self.other.mean("time_median") / 100
         return self._difference(lambda run: run.metric("time_median") / one_percent, least)

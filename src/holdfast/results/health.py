@@ -17,7 +17,7 @@ def estimate_table(comparison: Comparison) -> Table | None:
     groups = [group for group in comparison.groups if group.values("estimate_error")]
     if not groups:
         return None
-    names = [name for name in comparison.domains if any(_off(one, name) for one in groups)]
+    names = [name for name in comparison.domains if any(_off(group, name) for group in groups)]
     rows = [
         Row(
             group.label,

@@ -160,7 +160,9 @@ class StoredRun:
     def settings(self) -> dict[str, Any]:
         """Of its methods, by method.setting."""
         parts = self.manifest.settings.items()
-        return {f"{part}.{name}": s.value for part, each in parts for name, s in each.items()}
+        return {
+            f"{part}.{name}": s.value for part, settings in parts for name, s in settings.items()
+        }
 
     @cached_property
     def conditions(self) -> dict[str, Any]:
@@ -281,18 +283,18 @@ def read_run(manifest: Manifest) -> Run:
     return run
 
 
-def _agree(one: Metrics, other: Metrics) -> bool:
-    """Where both have a metric: an older version wrote down fewer, and took the rate of steps of
-    all batches."""
-    older = set() if "steps_due" in other else {"step_rate"}
-    names = (one.keys() & other.keys()) - older
-    pairs = [[math.nan if v is None else float(v) for v in (one[n], other[n])] for n in names]
+def _agree(first: Metrics, second: Metrics) -> bool:
+    """Whether two sets of metrics agree where both have one: an older version wrote down fewer, and
+    took the rate of steps of all batches."""
+    older = set() if "steps_due" in second else {"step_rate"}
+    names = (first.keys() & second.keys()) - older
+    pairs = [[math.nan if v is None else float(v) for v in (first[n], second[n])] for n in names]
     both = np.array(pairs).reshape(-1, 2)
     return bool(np.allclose(both[:, 0], both[:, 1], rtol=1e-6, atol=1e-9, equal_nan=True))
 
 
 def printable(text: str) -> str:
-    """Half a character, as names of files may hold, cannot be written: U+FFFD can."""
+    """With U+FFFD for half characters, which names of files may hold and nothing can write."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
@@ -309,7 +311,7 @@ def steps_taken(runs: Iterable[Mapping[str, float | None]]) -> str:
     """`1 step of 128`, over the metrics of some runs."""
     known = list(runs)
     taken, due = (
-        sum(round(one.get(name) or 0) for one in known) for name in ("steps", "steps_due")
+        sum(round(metrics.get(name) or 0) for metrics in known) for name in ("steps", "steps_due")
     )
     return f"{taken:,} step{'' if taken == 1 else 's'} of {due:,}"
 

@@ -54,28 +54,28 @@ class Table:
     def signs(self) -> list[int]:
         """How wide each column is; headings may be broken between words."""
         texts = [
-            [*column.text.split(), *(row.cells[place].text for row in self.rows)]
-            for place, column in enumerate(self.columns)
+            [*column.text.split(), *(row.cells[index].text for row in self.rows)]
+            for index, column in enumerate(self.columns)
         ]
         return [max(map(len, of_column), default=0) for of_column in texts]
 
     def fold(self, widths: Sequence[float], room: float) -> list[Table]:
         """In as many tables as it takes for columns of these widths to fit."""
         bands: list[list[int]] = [[]]
-        left = room
-        for place, width in enumerate(widths):
-            left -= width
-            if left < 0 and bands[-1]:
+        room_left = room
+        for index, width in enumerate(widths):
+            room_left -= width
+            if room_left < 0 and bands[-1]:
                 bands.append([])
-                left = room - width
-            bands[-1].append(place)
+                room_left = room - width
+            bands[-1].append(index)
         return [
             replace(
                 self,
                 caption=f"{self.caption}{', continued' if number else ''}",
-                columns=tuple(self.columns[place] for place in band),
+                columns=tuple(self.columns[index] for index in band),
                 rows=tuple(
-                    replace(row, cells=tuple(row.cells[place] for place in band))
+                    replace(row, cells=tuple(row.cells[index] for index in band))
                     for row in self.rows
                 ),
             )

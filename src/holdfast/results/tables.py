@@ -191,22 +191,23 @@ def metrics_table(groups: Sequence[Group], *, brief: bool = False) -> Table:
     """A row a method; `brief`: the mean accuracies, and what is looked at most."""
     repeats = repeated_over(groups)
     means = [Metric(*mean, digits=2, spread=True) for mean in means_of(groups).items()]
+    wanted = (metric for metric in METRICS if metric.brief or not brief)
     shown = [
         *(means if brief else ()),
-        *(one for one in METRICS if (one.brief or not brief) and _is_worth_it(groups, one)),
+        *(metric for metric in wanted if _is_worth_it(groups, metric)),
     ]
     runs = Column("runs", repeats) if " " in repeats else Column(repeats)
     collapse = Column("collapse", "the first batch at which predictions fell into a few classes")
     return Table(
         f"Metrics of each method, {means_over(groups)}",
         "method",
-        (runs, *(one.column for one in shown), collapse),
+        (runs, *(metric.column for metric in shown), collapse),
         tuple(
             Row(
                 group.label,
                 (
                     Cell(str(len(group.runs))),
-                    *(cell(group, one) for one in shown),
+                    *(cell(group, metric) for metric in shown),
                     Cell(_collapse(group)),
                 ),
                 group.label,
@@ -304,8 +305,8 @@ Place: TypeAlias = tuple[str, ...]
 
 
 def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None]) -> list[Block]:
-    """A line for each place of the sweep: means over its seeds ± standard deviation. Of learning
-    rates, which is the method's own and which the best."""
+    """A line for each point of the sweep: means over its seeds ± standard deviation. Of learning
+    rates, it says which is the method's own and which the best."""
     axes = list(dict.fromkeys(name for point in points for name in point.at))
     runs: dict[Place, list[StoredRun]] = {}
     chosen = {}
@@ -322,8 +323,8 @@ def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None])
     words = [*axes[1:], *(["this lr is"] if best else [])]
     rows = []
     for place, group in groups.items():
-        which = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
-        texts = [*place[1:], *([", ".join(which)] if best else []), str(len(group.runs))]
+        marks = ["default"] * (not chosen[place]) + ["best"] * (place in (best or ()))
+        texts = [*place[1:], *([", ".join(marks)] if best else []), str(len(group.runs))]
         cells = (*map(Cell, texts), *(cell(group, metric) for metric in metrics))
         rows.append(Row(group.label, cells, badges=idle_badge(group)))
     columns = (
@@ -337,7 +338,7 @@ def sweep_document(points: Sequence[Point], folders: Sequence[RunFolder | None])
 
 
 def _best(groups: Mapping[Place, Group], chosen: Mapping[Place, bool], rate: int) -> set[Place]:
-    """Of the places that differ in the learning rate alone, the best ones at which the method
+    """Among combinations that differ in the learning rate alone, the best at which the method
     acted; the default, if none is better."""
     rivals: dict[Place, list[Place]] = {}
     for place, group in groups.items():

@@ -23,14 +23,14 @@ def visit_table(comparison: Comparison) -> Table | None:
     visits = sorted({visit for run in runs for visit in by_visit(run)})
     if len(visits) < 2 or not all(_visits_are_alike(run) for run in runs):
         return None
-    shown = sorted({visits[round(place * (len(visits) - 1) / (MOST - 1))] for place in range(MOST)})
+    shown = sorted({visits[round(step * (len(visits) - 1) / (MOST - 1))] for step in range(MOST)})
     rows = []
     for group in groups:
-        found = {visit: _number(group, visit) for visit in visits}
-        changed = found[visits[-1]].minus(found[visits[0]])
+        accuracy = {visit: _number(group, visit) for visit in visits}
+        changed = accuracy[visits[-1]].minus(accuracy[visits[0]])
         mean = Number.over({group.which(run): _mean(by_visit(run)) for run in group.runs})
         texts = [
-            *(found[visit].text(1, spread=False) for visit in shown),
+            *(accuracy[visit].text(1, spread=False) for visit in shown),
             mean.text(2),
             changed.text(1, sign="+"),
         ]
@@ -46,14 +46,14 @@ def visit_table(comparison: Comparison) -> Table | None:
 
 def by_visit(run: StoredRun) -> dict[int, float]:
     """Accuracy in %, of each visit the mean over its domains."""
-    found = (
+    means = (
         run.batches.filter(pl.col("scored") > 0)
         .group_by("visit", "domain")
         .agg(pl.col("correct").sum() / pl.col("scored").sum())
         .group_by("visit")
         .agg(100 * pl.col("correct").mean())
     )
-    return dict(found.sort("visit").iter_rows())
+    return dict(means.sort("visit").iter_rows())
 
 
 def _visits_are_alike(run: StoredRun) -> bool:

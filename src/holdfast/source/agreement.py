@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.util.words import listed
 
-# Of fewer images too little is known to say anything; and a mistake shows on so many of them.
+# With fewer images too little is known to say anything; and a mistake has to show on so many.
 ENOUGH = 50
 SHOWN = 10
 
@@ -29,13 +29,13 @@ def find_mistake(labels: Tensor, predicted: Tensor, classes: int) -> str | None:
     right = float((labels == predicted).double().mean())
     frequencies = [torch.bincount(x, minlength=classes) / len(x) for x in (labels, predicted)]
     chance = float((frequencies[0] * frequencies[1]).sum())
-    said = f"The model takes {right:.1%} of {len(labels)} images for what their labels say"
+    result = f"The model takes {right:.1%} of {len(labels)} images for what their labels say"
     cause = _find_shift(labels, predicted, classes) or _find_permutation(labels, predicted, classes)
     if cause is not None:
-        return f"{said}. {cause}"
+        return f"{result}. {cause}"
     if right - chance < NONE * (1 - chance):
         return (
-            f"{said}, and chance gives {chance:.1%}. Are labels numbered as in its training, are "
+            f"{result}, and chance gives {chance:.1%}. Are labels numbered as in its training, are "
             "these images of its kind, normalised as in training (ask holdfast.doctor), and are "
             "its weights trained ones?"
         )
@@ -49,15 +49,15 @@ def _find_shift(labels: Tensor, predicted: Tensor, classes: int) -> str | None:
     for step in (1, -1):
         moved = _from_each_on(labels[labels + step == predicted], classes)
         first = int((moved - own).argmax())
-        count, there, still = (int(each[first]) for each in (total, moved, own))
+        count, shifted, still = (int(counts[first]) for counts in (total, moved, own))
         known = len(torch.unique(labels[labels >= first]))
-        if known >= CLASSES and there >= max(SHOWN, count / 4, 2 * still):
-            sign, what = ("+", "missing") if step > 0 else ("−", "too many")
+        if known >= CLASSES and shifted >= max(SHOWN, count / 4, 2 * still):
+            sign, cause = ("+", "missing") if step > 0 else ("−", "too many")
             return (
                 f"Labels look shifted by one from class {first} on: images with a label k are "
-                f"taken for k {sign} 1 ({there / count:.0%} of them; {still / count:.0%} for k). "
-                f"Probably a class folder is {what}, or one side counts classes from 1: number the "
-                "labels as in the model's training."
+                f"taken for k {sign} 1 ({shifted / count:.0%} of them; {still / count:.0%} for k). "
+                f"Probably a class folder is {cause}, or one side counts classes from 1: number "
+                "the labels as in the model's training."
             )
     return None
 
@@ -71,8 +71,8 @@ def _find_permutation(labels: Tensor, predicted: Tensor, classes: int) -> str | 
     """Each label may stand for the class that its images are mostly taken for. One half of each
     label's images says which, and the other whether that is true."""
     order = labels.argsort(stable=True)
-    some, others = order[::2], order[1::2]
-    pairs, counts = torch.unique(labels[some] * classes + predicted[some], return_counts=True)
+    half, other_half = order[::2], order[1::2]
+    pairs, counts = torch.unique(labels[half] * classes + predicted[half], return_counts=True)
     pairs = pairs[counts.argsort()]
     means = torch.full((classes,), -1)
     # One after the other, so that of each label the most frequent pair is the last.
@@ -80,14 +80,14 @@ def _find_permutation(labels: Tensor, predicted: Tensor, classes: int) -> str | 
         means[label] = meaning
     known = (means >= 0).nonzero().flatten()
     distinct = len(torch.unique(means[known]))
-    right = float((labels[others] == predicted[others]).double().mean())
-    mapped = float((means[labels[others]] == predicted[others]).double().mean())
-    better = (mapped - right) * len(others)
+    right = float((labels[other_half] == predicted[other_half]).double().mean())
+    mapped = float((means[labels[other_half]] == predicted[other_half]).double().mean())
+    better = (mapped - right) * len(other_half)
     if mapped < 2 * right or better < SHOWN or distinct < 0.8 * len(known):
         return None
-    other = known[means[known] != known]
+    permuted = known[means[known] != known]
     return (
         f"Labels look permuted: in another order of the classes it would be {mapped:.0%} at "
-        f"least. Images with the labels {listed(other[:4].tolist())} are mostly taken for "
-        f"{listed(means[other[:4]].tolist())}: number the labels as in the model's training."
+        f"least. Images with the labels {listed(permuted[:4].tolist())} are mostly taken for "
+        f"{listed(means[permuted[:4]].tolist())}: number the labels as in the model's training."
     )

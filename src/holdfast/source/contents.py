@@ -17,7 +17,7 @@ BY_CLASS = (
     "gaussians/diagonal/mean",
     "gaussians/full/mean",
 )
-# What is made in one pass is there as one.
+# Tensors that are made in one pass: all of them are there, or none.
 _ALL = ("gaussians/all/mean", "gaussians/all/covariance")
 TOGETHER = (
     ("prototypes/batch", "counts/batch"),
@@ -44,7 +44,7 @@ def check_contents(tensors: Mapping[str, Tensor], *, whole: bool = True) -> None
         if name == "loader/batch_size" and not tensor:
             raise ValueError(f"{name!r} is 0; expected at least 1")
         lacking = [
-            [other for other in together if other not in tensors]
+            [partner for partner in together if partner not in tensors]
             for together in TOGETHER
             if name in together
         ]
@@ -53,7 +53,7 @@ def check_contents(tensors: Mapping[str, Tensor], *, whole: bool = True) -> None
 
 
 def _fits(name: str, tensor: Tensor, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> bool:
-    """Whether a tensor of this name may look so; of other names nothing is known."""
+    """Whether a tensor of this name may have this type and shape; other names are not known."""
     if name.startswith("predicted/"):
         (classes,) = shapes["counts/source"][1]
         pairs = tensor.ndim == 2 and len(tensor) == 2 and tensor.dtype in WHOLE
@@ -68,7 +68,7 @@ def _fits(name: str, tensor: Tensor, shapes: Mapping[str, tuple[str, tuple[int, 
 
 
 def _classes_and_size(tensors: Mapping[str, Tensor]) -> tuple[int, int]:
-    """As the first tensor says that has one row a class; 0 where there is none."""
+    """The shape of the first tensor that has one row a class; 0 where there is none."""
     for name in BY_CLASS:
         if name in tensors and tensors[name].ndim == 2:
             classes, size = tensors[name].shape
@@ -78,7 +78,7 @@ def _classes_and_size(tensors: Mapping[str, Tensor]) -> tuple[int, int]:
 
 def _shapes(classes: int, size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     """By name, whether floats or whole numbers, and of which shape."""
-    found: dict[str, tuple[str, tuple[int, ...]]] = {
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "loader/batch_size": ("whole", ()),
         "gaussians/all/mean": ("float", (size,)),
         "gaussians/all/covariance": ("float", (size, size)),
@@ -86,10 +86,10 @@ def _shapes(classes: int, size: int) -> dict[str, tuple[str, tuple[int, ...]]]:
         "gaussians/diagonal/covariance": ("float", (classes, size)),
     }
     for statistics in ("source", "batch"):
-        found[f"prototypes/{statistics}"] = "float", (classes, size)
-        found[f"counts/{statistics}"] = "whole", (classes,)
-        found[f"spread/{statistics}"] = "float", ()
+        shapes[f"prototypes/{statistics}"] = "float", (classes, size)
+        shapes[f"counts/{statistics}"] = "whole", (classes,)
+        shapes[f"spread/{statistics}"] = "float", ()
     for kind in ("full", "diagonal"):
-        found[f"gaussians/{kind}/mean"] = "float", (classes, size)
-        found[f"gaussians/{kind}/count"] = "whole", (classes,)
-    return found
+        shapes[f"gaussians/{kind}/mean"] = "float", (classes, size)
+        shapes[f"gaussians/{kind}/count"] = "whole", (classes,)
+    return shapes

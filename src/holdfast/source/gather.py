@@ -33,7 +33,7 @@ def gather_prototypes(network: Network, batches: Batches, statistics: str) -> di
         first = first or len(images)
         lone = len(images) == 1 and network.by_batch  # one image has no batch statistics
         step = Step(network, images)
-        # A head that is none is told first, since it has other classes than the labels.
+        # Features first: that a layer is not the head is said before what is wrong with labels.
         features = sums.new_zeros(0) if lone else step.features.to(sums)
         labels = check_labels(labels, len(images), classes)
         order.update(images, labels)
@@ -56,8 +56,8 @@ def gather_prototypes(network: Network, batches: Batches, statistics: str) -> di
     }
 
 
-def _check_finite(*found: Tensor) -> None:
-    if not all(bool(tensor.isfinite().all()) for tensor in found):
+def _check_finite(*tensors: Tensor) -> None:
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors):
         raise ValueError("The model's features of the source images are NaN or Inf.")
 
 
@@ -73,8 +73,8 @@ def gather_fisher(
             continue  # one image has no batch statistics
         _, logits = network(images)
         loss = nn.functional.cross_entropy(logits, logits.detach().argmax(1))
-        found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
-        for total, gradient in zip(sums.values(), found, strict=True):
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+        for total, gradient in zip(sums.values(), gradients, strict=True):
             if gradient is not None:
                 total += gradient.detach().to(total.dtype) ** 2
         count += 1
@@ -98,8 +98,8 @@ class Gaussians:
     def of(cls, tensors: Mapping[str, Tensor], kind: str, network: Network) -> Gaussians:
         classes = (f"{kind}/mean", f"{kind}/covariance", f"{kind}/count")
         names = (*classes, "all/mean", "all/covariance")
-        found = (tensors[f"gaussians/{name}"].to(network.device) for name in names)
-        return cls(*(t.to(network.full_dtype) if t.is_floating_point() else t for t in found))
+        moved = (tensors[f"gaussians/{name}"].to(network.device) for name in names)
+        return cls(*(t.to(network.full_dtype) if t.is_floating_point() else t for t in moved))
 
 
 def gather_gaussians(network: Network, batches: Batches, *, diagonal: bool) -> dict[str, Tensor]:

@@ -59,8 +59,8 @@ class Known:
     @property
     def accuracy(self) -> float | None:
         """The share of its images that the model takes for what their labels say, if known."""
-        found = self.tensors.get("predicted/source")
-        return None if found is None else float((found[0] == found[1]).double().mean())
+        predicted = self.tensors.get("predicted/source")
+        return None if predicted is None else float((predicted[0] == predicted[1]).double().mean())
 
     def find_label_mistake(self) -> str | None:
         """What seems wrong with its labels, and what to do."""

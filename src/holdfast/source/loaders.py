@@ -26,39 +26,39 @@ def checked_batches(
     limit: int | None,
     input_range: InputRange,
     network: Network,
-    what: str,
+    title: str,
     number: int = 0,
 ) -> Iterator[tuple[Tensor, object]]:
     """Batches of pass `number` over a loader, checked, until `limit` images are seen; the last one
     is cut to fit."""
-    seen = 0
+    count = 0
     length = _images_in(loader)
     total = length if limit is None or length is None else min(length, limit)
-    with progress(what, total) as advance:
+    with progress(title, total) as advance:
         for index, batch in enumerate(in_its_own_order(loader, number)):
             images, labels = images_and_labels(batch)
             try:
                 check_images(images, input_range, convolutional=network.is_conv)
             except ValueError as error:
-                raise ValueError(f"{what}, batch {index} of the loader: {error}") from None
-            room = len(images) if limit is None else limit - seen
+                raise ValueError(f"{title}, batch {index} of the loader: {error}") from None
+            room = len(images) if limit is None else limit - count
             images = images[:room]
             labels = labels[:room] if _are_labels(labels) and labels.ndim else labels
             yield network.prepare(images), labels
-            seen += len(images)
+            count += len(images)
             advance(len(images))
-            if seen == limit:
+            if count == limit:
                 return
-    if not seen:
-        raise ValueError(f"{what}: the loader is empty; expected batches of (images, labels).")
+    if not count:
+        raise ValueError(f"{title}: the loader is empty; expected batches of (images, labels).")
 
 
 def drifted_batches(
     loader: Iterable[Any], input_range: InputRange, network: Network
 ) -> Iterator[DriftedBatch]:
     """Labelled batches under drift, checked."""
-    what = "Calibration of health"
-    with progress(what, None) as advance:
+    title = "Calibration of health"
+    with progress(title, None) as advance:
         for index, batch in enumerate(in_its_own_order(loader)):
             images, labels = images_and_labels(batch)
             try:
@@ -70,7 +70,7 @@ def drifted_batches(
                         "'gaussian_blur-3': holdfast.data.holdout.drifted(loader) makes them."
                     )
             except ValueError as error:
-                raise ValueError(f"{what}, batch {index} of drifted=…: {error}") from None
+                raise ValueError(f"{title}, batch {index} of drifted=…: {error}") from None
             yield network.prepare(images), known, batch[2]
             advance(len(images))
 
@@ -92,12 +92,12 @@ def _images_in(loader: Iterable[Any]) -> int | None:
 
 def check_labels(labels: object, images: int, classes: int) -> Tensor:
     if not _are_labels(labels) or labels.shape != (images,):
-        found = type(labels).__name__
+        given = type(labels).__name__
         if isinstance(labels, Tensor) and not labels.is_nested:
-            found = f"{labels.dtype} of shape {tuple(labels.shape)}"
+            given = f"{labels.dtype} of shape {tuple(labels.shape)}"
         raise ValueError(
             f"A source loader yields (images, labels); expected {images} whole numbers for labels "
-            f"here, not {found}."
+            f"here, not {given}."
         )
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:

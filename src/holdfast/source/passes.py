@@ -39,7 +39,7 @@ class Passes:
     def _batches(
         self,
         network: Network,
-        what: str,
+        title: str,
         made: str,
         limit: int | None,
         *,
@@ -47,24 +47,24 @@ class Passes:
         again: bool = False,
         number: int = 0,
     ) -> Iterator[tuple[Tensor, object]]:
-        """Pass `number` over the loader; `what` is shown while it goes on, `made` names what comes
+        """Pass `number` over the loader; `title` is shown while it goes on, `made` names what comes
         of it."""
         given = self._pass(self.loader if loader is None else loader, made, again=again)
-        return checked_batches(given, limit, self.input_range, network, what, number)
+        return checked_batches(given, limit, self.input_range, network, title, number)
 
     def _pass(
-        self, loader: Iterable[Any] | None, what: str, *, again: bool = False
+        self, loader: Iterable[Any] | None, made: str, *, again: bool = False
     ) -> Iterable[Any]:
         """The loader, for one more pass over it, or (`again`) for any number of them."""
         if loader is None:
             raise ValueError(
-                f"This source holds no {what}, and no loader to make them from: load it with "
+                f"This source holds no {made}, and no loader to make them from: load it with "
                 "Source.load(path, loader=…), or make it with Source.from_loader(model, loader)."
             )
         if isinstance(loader, Iterator):
             if again or any(loader is spent for spent in self._spent):
                 raise ValueError(
-                    f"Making {what} takes a second pass over the loader, but it is a one-shot "
+                    f"Making {made} takes a second pass over the loader, but it is a one-shot "
                     "iterator: give a DataLoader, a list, or another loader (fisher=…)."
                 )
             self._spent.append(loader)

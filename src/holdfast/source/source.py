@@ -115,35 +115,35 @@ class Source(Known, Passes):
         name = f"prototypes/{statistics}"
         if name not in self.tensors:
             self.tensors |= self._gather(fresh, statistics, "prototypes")
-        found = self.tensors[name]
-        if found.shape != (network.classes, network.feature_size):
+        prototypes = self.tensors[name]
+        if prototypes.shape != (network.classes, network.feature_size):
             raise ValueError(
-                f"The source has prototypes for {found.shape[0]} classes of feature size "
-                f"{found.shape[1]}, but the model's head {network.head_name!r} has "
+                f"The source has prototypes for {prototypes.shape[0]} classes of feature size "
+                f"{prototypes.shape[1]}, but the model's head {network.head_name!r} has "
                 f"{network.classes} classes and feature size {network.feature_size}: "
                 "make the source with this model and this head."
             )
-        return found.to(network.device, network.full_dtype)
+        return prototypes.to(network.device, network.full_dtype)
 
     def class_width(self, network: Network, statistics: str, fresh: Callable[[], Network]) -> float:
         """How wide classes are; made where it is not known."""
         self.prototypes_by(network, statistics, fresh)
         name = f"spread/{statistics}"
         if name not in self.tensors:
-            # A file of before it was kept: only this is made again, so that all else stays.
-            what = "width of classes (σ², which balance=auto goes by)"
-            self.tensors[name] = self._gather(fresh, statistics, what)[name]
+            # An older file lacks it: only this is made, so that all else stays.
+            made = "width of classes (σ², which balance=auto goes by)"
+            self.tensors[name] = self._gather(fresh, statistics, made)[name]
         return self.width_of_classes(statistics)
 
     def _gather(
-        self, fresh: Callable[[], Network], statistics: str, what: str
+        self, fresh: Callable[[], Network], statistics: str, made: str
     ) -> dict[str, Tensor]:
         """A pass over the source for prototypes, and what is made along with them."""
         with torch.inference_mode(False), torch.no_grad():
             source = fresh()
             if statistics == "batch":
                 source.normalise(ByBatch())
-            batches = self._batches(source, "Source prototypes", what, self.limit)
+            batches = self._batches(source, "Source prototypes", made, self.limit)
             return gather_prototypes(source, batches, statistics)
 
     def gaussians_of(
@@ -190,8 +190,8 @@ class Source(Known, Passes):
                 source = fresh().uncompiled()
 
                 def one_pass(number: int) -> Iterator[tuple[Tensor, object]]:
-                    what = "Source styles", "styles"
-                    return self._batches(source, *what, self.limit, again=True, number=number)
+                    titles = "Source styles", "styles"
+                    return self._batches(source, *titles, self.limit, again=True, number=number)
 
                 made = make_styles(source, one_pass, layers=layers, quantile=quantile)
                 self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
@@ -211,15 +211,15 @@ class Source(Known, Passes):
         return Calibration.of(files.under(key, self.tensors))
 
     def work(self, text: str, network: Network, images: int) -> Work:
-        """Work that a text names, on this model and the loader's first images: so many."""
+        """Work under a name, on this model and so many of the loader's first images."""
         beyond = self.limit is not None and images > self.limit
         order = f"loader/order/{images}" if beyond else "loader/order"
         if order not in self.tensors:
-            found = Order()
-            what = "Images that are worked on", "order of images"
-            for batch in self._batches(network, *what, images, again=True):
-                found.update(*batch)
-            self.tensors[order] = found.digest
+            image_order = Order()
+            titles = "Images that are worked on", "order of images"
+            for batch in self._batches(network, *titles, images, again=True):
+                image_order.update(*batch)
+            self.tensors[order] = image_order.digest
         data = {name: self.tensors[name] for name in (*WORKED_ON, order)}
         key = tensor_hash(data, f"{self.model_hash} {self.head} {text}")
         names = (*data, f"work/{key}/")
@@ -240,31 +240,31 @@ class Source(Known, Passes):
         if samples != self.fisher_samples or not self.tensors.keys() >= set(names.values()):
             with torch.inference_mode(False), torch.enable_grad():
                 loader = self.loader if self.fisher is None else self.fisher
-                what = "Fisher information", "Fisher"
-                batches = self._batches(network, *what, samples, loader=loader)
+                titles = "Fisher information", "Fisher"
+                batches = self._batches(network, *titles, samples, loader=loader)
                 made = gather_fisher(network, batches, parameters)
             if samples != self.fisher_samples:
                 for stale in [name for name in self.tensors if name.startswith("fisher/")]:
                     del self.tensors[stale]
             self.tensors |= {names[name]: value for name, value in made.items()}
             self.fisher_samples = samples
-        found = {name: self.tensors[key] for name, key in names.items()}
+        fisher = {name: self.tensors[key] for name, key in names.items()}
         for name, parameter in parameters.items():
-            if found[name].shape != parameter.shape:
+            if fisher[name].shape != parameter.shape:
                 raise ValueError(
                     f"The source's Fisher information of {name} has the shape "
-                    f"{tuple(found[name].shape)}; expected {tuple(parameter.shape)}: make the "
+                    f"{tuple(fisher[name].shape)}; expected {tuple(parameter.shape)}: make the "
                     "source again."
                 )
-        return {name: tensor.to(parameters[name].device) for name, tensor in found.items()}
+        return {name: tensor.to(parameters[name].device) for name, tensor in fisher.items()}
 
     def holding(self, tensors: Mapping[str, Tensor], fisher_samples: int | None) -> Source:
         """A copy with its loaders that holds these tensors, in place of its own of that name."""
-        other = copy.copy(self)
-        other.tensors = {**self.tensors, **tensors}
+        copied = copy.copy(self)
+        copied.tensors = {**self.tensors, **tensors}
         if fisher_samples is not None:
-            other.fisher_samples = fisher_samples
-        return other
+            copied.fisher_samples = fisher_samples
+        return copied
 
     def check_model(self, model_hash: str) -> None:
         if model_hash != self.model_hash:

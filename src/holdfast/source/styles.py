@@ -34,18 +34,18 @@ class _Enough(Exception):  # noqa: N818 (a signal, not an error)
 def style_of(network: Network, images: Tensor, layers: int) -> Tensor:
     """One vector for a batch: the logarithm of each channel's unbiased variance over images and
     places, in what the first convolutions give. What comes behind them does not run."""
-    convolutions = [each for each in network.model.modules() if isinstance(each, _ConvNd)]
+    convolutions = [module for module in network.model.modules() if isinstance(module, _ConvNd)]
     if not convolutions:
         raise ValueError(
             f"{network.name} has no convolution, behind which styles of batches could be "
             "told apart: leave the plug-in out that needs them."
         )
-    found: list[Tensor] = []
+    variances: list[Tensor] = []
 
     def see(layer: nn.Module, inputs: Any, output: Tensor) -> None:
         axes = [0, *range(2, output.ndim)]
-        found.append(at_least_float32(output).var(axes).clamp_min(LEAST).log())
-        if len(found) == min(layers, len(convolutions)):
+        variances.append(at_least_float32(output).var(axes).clamp_min(LEAST).log())
+        if len(variances) == min(layers, len(convolutions)):
             raise _Enough
 
     with ExitStack() as hooks:
@@ -53,7 +53,7 @@ def style_of(network: Network, images: Tensor, layers: int) -> Tensor:
             hooks.enter_context(layer.register_forward_hook(see))
         with suppress(_Enough):
             network(images)
-    return torch.cat(found)
+    return torch.cat(variances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def make_styles(
     layers: int,
     quantile: float,
 ) -> dict[str, Tensor]:
-    """From as many batches as it takes passes over the source for, each by its number. Batches
+    """From as many batches as it takes, in passes over the source that are numbered. Batches
     smaller than the first are left out: their styles scatter more."""
     rows = _gather(network, passes, layers)
     apart = torch.pdist(rows)
@@ -89,7 +89,7 @@ def make_styles(
             "stream's."
         )
     made = {"mean": rows.mean(0), "limit": apart.quantile(quantile)}
-    if not all(bool(each.isfinite().all()) for each in made.values()):
+    if not all(bool(tensor.isfinite().all()) for tensor in made.values()):
         raise ValueError("What the model's convolutions make of the source images is NaN or Inf.")
     return made
 
@@ -97,7 +97,7 @@ def make_styles(
 def _gather(
     network: Network, passes: Callable[[int], Iterator[tuple[Tensor, object]]], layers: int
 ) -> Tensor:
-    found: list[Tensor] = []
+    styles: list[Tensor] = []
     size = 0
     for number in count():
         for images, _ in passes(number):
@@ -105,10 +105,10 @@ def _gather(
             if len(images) != size:
                 continue
             style = style_of(network, images, layers).double().cpu()
-            if number == 1 and torch.equal(style, found[0]):
+            if number == 1 and torch.equal(style, styles[0]):
                 # A loader that does not shuffle: from here on the same would come again.
-                return torch.stack(found)[torch.arange(BATCHES) % len(found)]
-            found.append(style)
-            if len(found) == BATCHES:
-                return torch.stack(found)
+                return torch.stack(styles)[torch.arange(BATCHES) % len(styles)]
+            styles.append(style)
+            if len(styles) == BATCHES:
+                return torch.stack(styles)
     raise AssertionError("count() has no end")

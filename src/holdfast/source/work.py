@@ -29,11 +29,11 @@ class Work:
 
     def load(self) -> dict[str, Tensor]:
         """Nothing if the work has not begun."""
-        found = files.under(f"work/{self.key}/", self.tensors)
-        if not found and self._path is not None and self._path.exists():
-            found = files.read(self._path, KIND)[1]
-            self._enter(found)
-        return found
+        tensors = files.under(f"work/{self.key}/", self.tensors)
+        if not tensors and self._path is not None and self._path.exists():
+            tensors = files.read(self._path, KIND)[1]
+            self._enter(tensors)
+        return tensors
 
     def save(self, tensors: Mapping[str, Tensor]) -> None:
         copies = {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}

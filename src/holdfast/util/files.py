@@ -92,10 +92,10 @@ def check_header(path: str | Path, header: Mapping[str, Any], types: Mapping[str
     """That a header has these entries. Whoever can write a file can write a checksum that fits."""
     for name, kind in types.items():
         if name not in header or not isinstance(header[name], kind):
-            found = repr(header[name])[:80] if name in header else "nothing"
+            value = repr(header[name])[:80] if name in header else "nothing"
             named = getattr(kind, "__name__", str(kind))
             raise ValueError(
-                f"{path}: its header has {found} for {name!r}; expected {named}. Make it again, or "
+                f"{path}: its header has {value} for {name!r}; expected {named}. Make it again, or "
                 "use the holdfast that wrote it."
             )
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from types import ModuleType
 
 
-def import_code(where: str) -> ModuleType:
+def import_code(module: str) -> ModuleType:
     """A module by its name or its file, with the current folder on the path."""
     _add_to_path(Path.cwd())
-    file = Path(os.path.expanduser(where)) if where.endswith(".py") else None
+    file = Path(os.path.expanduser(module)) if module.endswith(".py") else None
     if file is not None and not file.is_file():
-        raise ValueError(f"There is no file {where}.")
+        raise ValueError(f"There is no file {module}.")
     try:
-        return importlib.import_module(where) if file is None else _run_file(file.resolve())
+        return importlib.import_module(module) if file is None else _run_file(file.resolve())
     except (Exception, SystemExit) as error:  # a script may end the process where it is imported
-        said = f"{type(error).__name__}: {error}".rstrip(": ").rstrip(".")
-        raise ValueError(f"Cannot import {where}: {said}{_line(error, file)}.") from error
+        message = f"{type(error).__name__}: {error}".rstrip(": ").rstrip(".")
+        raise ValueError(f"Cannot import {module}: {message}{_line(error, file)}.") from error
 
 
 def is_file(module: str) -> bool:
@@ -95,15 +95,15 @@ EXTRAS = {
 class MissingExtraError(ImportError, ValueError):
     """What was asked for needs a package that is not installed."""
 
-    def __init__(self, package: str, what: str):
+    def __init__(self, package: str, feature: str):
         super().__init__(
-            f"{what} needs {package}, which is not installed: "
+            f"{feature} needs {package}, which is not installed: "
             f"pip install 'holdfast[{EXTRAS[package]}]'.",
             name=package,
         )
 
 
-def require(package: str, what: str) -> None:
+def require(package: str, feature: str) -> None:
     """An error at once, instead of in the middle of the work, where a package is not there."""
     if find_spec(package) is None:
-        raise MissingExtraError(package, what)
+        raise MissingExtraError(package, feature)

@@ -18,7 +18,7 @@ Advance = Callable[[int], None]
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Advance]:
+def progress(title: str, total: int | None) -> Iterator[Advance]:
     """`with progress("Prototypes", 50_000) as advance: …; advance(64)`. Silent without rich."""
     try:
         bar = _bar()
@@ -26,7 +26,7 @@ def progress(what: str, total: int | None) -> Iterator[Advance]:
         yield lambda count: None
         return
     with bar:
-        row = bar.add_task(what, total=total)
+        row = bar.add_task(title, total=total)
         yield lambda count: bar.advance(row, count)
 
 

@@ -26,9 +26,9 @@ def sort(rng: Generator, labels: Indices) -> Indices:
 
 def cycle(rng: Generator, labels: Indices, *, count: int) -> Indices:
     """`count` samples: none comes a second time before all have come once."""
-    whole, rest = divmod(count, len(labels))
+    whole, remainder = divmod(count, len(labels))
     passes = [rng.permutation(len(labels)) for _ in range(whole)]
-    return np.concatenate([*passes, rng.choice(len(labels), rest, replace=False)])
+    return np.concatenate([*passes, rng.choice(len(labels), remainder, replace=False)])
 
 
 def rotta(rng: Generator, labels: Indices, *, gamma: float, slots: int = 0) -> Indices:
@@ -80,12 +80,12 @@ def shift_labels(rng: Generator, labels: Indices, *, ratio: float, steps: int) -
     classes = _by_class(labels)
     major = np.repeat(rng.permutation(len(classes)), steps)
     # Another class than the major one, each as likely: a step of 1 to C − 1 around the circle.
-    other = (major + rng.integers(1, max(len(classes), 2), len(major))) % len(classes)
-    drawn = np.where(rng.random(len(major)) * (ratio + len(classes) - 1) < ratio, major, other)
+    minor = (major + rng.integers(1, max(len(classes), 2), len(major))) % len(classes)
+    drawn = np.where(rng.random(len(major)) * (ratio + len(classes) - 1) < ratio, major, minor)
     sizes = np.array([len(members) for members in classes])
     starts = np.cumsum(sizes) - sizes
-    place = (rng.random(len(major)) * sizes[drawn]).astype(np.int64)
-    positions: Indices = np.concatenate(classes)[starts[drawn] + place]
+    member = (rng.random(len(major)) * sizes[drawn]).astype(np.int64)
+    positions: Indices = np.concatenate(classes)[starts[drawn] + member]
     return positions
 
 

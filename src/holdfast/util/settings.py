@@ -59,8 +59,8 @@ def setting(
     (True, 0.05)
     """
     bounds = {"at_least": at_least, "at_most": at_most}
-    said = {"default": default, "meaning": meaning, "source": source}
-    return field(default=None, metadata={**said, **bounds, "switch": switch})
+    known = {"default": default, "meaning": meaning, "source": source}
+    return field(default=None, metadata={**known, **bounds, "switch": switch})
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ class Settled:
     @cache
     def settings(cls) -> tuple[Setting, ...]:
         hints = get_type_hints(cls)
-        found = []
-        for one in fields(cls):
-            hint = hints[one.name]
+        settings = []
+        for item in fields(cls):
+            hint = hints[item.name]
             if get_origin(hint) in (Union, UnionType):  # it may stay unset
                 (hint,) = (kind for kind in get_args(hint) if kind is not NoneType)
             choices = get_args(hint) if get_origin(hint) is Literal else ()
@@ -150,17 +150,17 @@ class Settled:
                 known.metadata
                 for base in cls.__mro__
                 for known in (fields(base) if is_dataclass(base) else ())
-                if known.name == one.name
+                if known.name == item.name
             ]
-            whole = next((of_base for of_base in declared if of_base["meaning"]), one.metadata)
-            metadata = {**whole, "default": one.metadata["default"]}
-            found.append(Setting(cls.name, one.name, kind, choices, **metadata))
-        return tuple(found)
+            whole = next((of_base for of_base in declared if of_base["meaning"]), item.metadata)
+            metadata = {**whole, "default": item.metadata["default"]}
+            settings.append(Setting(cls.name, item.name, kind, choices, **metadata))
+        return tuple(settings)
 
     @property
     def given(self) -> dict[str, Value]:
         """The settings that are not None."""
-        values = {one.name: getattr(self, one.name) for one in self.settings()}
+        values = {declared.name: getattr(self, declared.name) for declared in self.settings()}
         return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
@@ -199,7 +199,7 @@ def read_settings(
 ) -> tuple[dict[str, Value | None], int]:
     """What `name=value,…)` from this place on gives, and the place behind the bracket."""
     given: dict[str, Value | None] = {}
-    settings = {one.name: one for one in kind.settings()}
+    settings = {declared.name: declared for declared in kind.settings()}
     closed = _CLOSE.match(spec, place)
     while not closed:
         pair = _SETTING.match(spec, place)
@@ -215,7 +215,7 @@ def read_settings(
             raise ValueError(
                 f"{kind.name}: {name} is given twice in {shortened(spec)!r}: leave one out."
             )
-        text = next((each for each in quoted if each is not None), bare)
+        text = next((group for group in quoted if group is not None), bare)
         given[name] = settings[name].read(text, quoted=bare is None)
         place = pair.end()
         closed = _CLOSE.match(spec, place)

@@ -15,22 +15,22 @@ from rich.text import Text
 UNBOUNDED = 10_000
 
 
-def as_text(what: RenderableType) -> str:
+def as_text(content: RenderableType) -> str:
     """Plain text, each line as long as it needs to be."""
     file = io.StringIO()
-    Console(file=file, width=UNBOUNDED, force_terminal=False, color_system=None).print(what)
+    Console(file=file, width=UNBOUNDED, force_terminal=False, color_system=None).print(content)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
-def show(what: RenderableType) -> None:
+def show(content: RenderableType) -> None:
     """Print to the standard output."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an old console may have no Greek letters
     console = Console()
     if console.is_terminal:
-        console.print(what)
+        console.print(content)
     else:
-        print(as_text(what))
+        print(as_text(content))
 
 
 def columns(*headings: str, rows: Iterable[Iterable[str]] = ()) -> Table:
@@ -46,9 +46,9 @@ def columns(*headings: str, rows: Iterable[Iterable[str]] = ()) -> Table:
 def facts(named: Mapping[str, str]) -> Table:
     """A grid of names and what they stand for; what is empty is left out."""
     table = columns()
-    for name, what in named.items():
-        if what:
-            table.add_row(Text(name, style="bold"), Text(what))
+    for name, meaning in named.items():
+        if meaning:
+            table.add_row(Text(name, style="bold"), Text(meaning))
     return table
 
 

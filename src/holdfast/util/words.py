@@ -25,7 +25,7 @@ def enumerated(words: Sequence[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Of what it says, to be put in brackets; its kind where it says nothing."""
+    """The first line of its message, to be put in brackets; its type where there is no message."""
     return str(error).strip().partition("\n")[0][:160].rstrip(".:") or type(error).__name__
 
 

@@ -34,7 +34,8 @@ KIND = "an analysis"
 
 @dataclass(frozen=True)
 class Distances:
-    """Of one stretch of a domain. None: not defined, as with one class alone, or without Pt.
+    """Distances in one stretch of a domain. None: not defined, as with one class alone, or without
+    Pt.
 
     classes: how many have an image here, and so a P*. Means are over these.
     source_classes: how many of them have source images too. The gap is over these alone, and
@@ -56,7 +57,7 @@ class Distances:
 
 
 COLUMNS = {"str": pl.String(), "int": pl.Int64(), "float | None": pl.Float64()}
-SCHEMA = {one.name: COLUMNS[str(one.type)] for one in fields(Distances)}
+SCHEMA = {column.name: COLUMNS[str(column.type)] for column in fields(Distances)}
 
 
 class Geometry:
@@ -104,18 +105,20 @@ class Geometry:
     def _add(self, features: Tensor, labels: Tensor) -> None:
         scored = labels >= 0
         labels, features = labels[scored], features[scored]
-        seen, place, new = torch.unique(labels, return_inverse=True, return_counts=True)
-        means = features.new_zeros(len(seen), features.shape[1]).index_add_(0, place, features)
+        classes, class_index, new = torch.unique(labels, return_inverse=True, return_counts=True)
+        means = features.new_zeros(len(classes), features.shape[1]).index_add_(
+            0, class_index, features
+        )
         means /= new[:, None]
-        within = (features - means[place]).square().sum(1)
+        within = (features - means[class_index]).square().sum(1)
         # Two groups joined as Chan et al. do: sums of squares would cancel where the mean is large.
-        old = self._counts[seen]
+        old = self._counts[classes]
         share = new / (old + new).double()
-        apart = means - self._means[seen]
-        self._means[seen] += apart * share[:, None]
+        apart = means - self._means[classes]
+        self._means[classes] += apart * share[:, None]
         self._deviations.index_add_(0, labels, within)
-        self._deviations[seen] += apart.square().sum(1) * old * share
-        self._counts[seen] += new
+        self._deviations[classes] += apart.square().sum(1) * old * share
+        self._counts[classes] += new
 
     def _close(self) -> None:
         self._finished += self._open()
@@ -126,10 +129,10 @@ class Geometry:
         """The stretch that goes on, as it is now; none before the first batch."""
         if self._at is None:
             return []
-        here = self._counts > 0
-        both = here & self._known
-        means = self._means[here]
-        intra = self._deviations[here] / self._counts[here]
+        shown = self._counts > 0
+        both = shown & self._known
+        means = self._means[shown]
+        intra = self._deviations[shown] / self._counts[shown]
         # Σ over i of ‖a[c] − a[i]‖² = K ‖a[c]‖² + Σ ‖a[i]‖² for K means a around their own mean.
         around = (means - means.mean(0)).square().sum(1)
         inter = (len(means) * around + around.sum()) / (len(means) - 1)
@@ -137,7 +140,7 @@ class Geometry:
         if self._prototypes is not None:
             own = self._prototypes.cpu().double()
             to_source = _mean(_cosine(own, self._source)[self._known])
-            to_target = _mean(_cosine(own, self._means)[here])
+            to_target = _mean(_cosine(own, self._means)[shown])
         domain, visit = self._at
         return [
             Distances(
@@ -162,12 +165,12 @@ class Geometry:
 
     def rows(self) -> list[dict[str, Any]]:
         """The same by column, for a table: `polars.DataFrame(rows, schema=SCHEMA)`."""
-        return [asdict(one) for one in self.distances]
+        return [asdict(stretch) for stretch in self.distances]
 
     # To stop, and to go on exactly as if never stopped.
 
     def save(self, path: str | Path) -> None:
-        header = {"at": self._at, "finished": [asdict(one) for one in self._finished]}
+        header = {"at": self._at, "finished": [asdict(stretch) for stretch in self._finished]}
         own = {} if self._prototypes is None else {"prototypes": self._prototypes}
         sums = {"counts": self._counts, "means": self._means, "deviations": self._deviations}
         files.write(path, KIND, header, sums | own)
@@ -175,7 +178,7 @@ class Geometry:
     def load(self, path: str | Path) -> None:
         header, state = files.read(path, KIND)
         self._at = None if header["at"] is None else (header["at"][0], header["at"][1])
-        self._finished = [Distances(**one) for one in header["finished"]]
+        self._finished = [Distances(**stretch) for stretch in header["finished"]]
         self._counts, self._means = state["counts"], state["means"]
         self._deviations, self._prototypes = state["deviations"], state.get("prototypes")
 
@@ -186,5 +189,5 @@ def _mean(values: Tensor) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def _cosine(one: Tensor, other: Tensor) -> Tensor:
-    return torch.cosine_similarity(one, other, dim=1, eps=1e-30)
+def _cosine(first: Tensor, second: Tensor) -> Tensor:
+    return torch.cosine_similarity(first, second, dim=1, eps=1e-30)

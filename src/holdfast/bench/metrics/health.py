@@ -1,4 +1,4 @@
-"""What was told of health along a run, beside what labels say."""
+"""Health along a run: what was estimated without labels, beside what labels say."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HealthTally:
 
     @property
     def estimates(self) -> dict[str, float]:
-        """Of accuracy by domain in %, the mean over scored images, as far as they have any."""
+        """Estimated accuracy by domain in %, the mean over scored images that have an estimate."""
         return {name: 100 * self._sums[name] / count for name, count in self._images.items()}
 
     def metrics(self, scores: Mapping[str, float]) -> Metrics:

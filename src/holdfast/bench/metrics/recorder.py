@@ -184,7 +184,7 @@ class Recorder:
         """All metrics as JSON has them: NaN is None, and what differs from run to run has `time`
         or `memory` in its name. `accuracy/snow` is of a domain, `loss/entropy` of a term."""
         taken = self.batches - self.missed
-        found: Metrics = {
+        metrics: Metrics = {
             "mean_accuracy": self.mean_accuracy,
             "mean_accuracy_corrupted": self.mean_accuracy_corrupted,
             **self.total.metrics(),
@@ -208,13 +208,13 @@ class Recorder:
             "memory_peak": self.memory,
         }
         for name, tally in self.domains.items():
-            found |= {f"{metric}/{name}": value for metric, value in tally.metrics().items()}
-        found |= self.health.metrics(self.scores)
+            metrics |= {f"{metric}/{name}": value for metric, value in tally.metrics().items()}
+        metrics |= self.health.metrics(self.scores)
         for name, term in self.terms.items():
-            found[f"loss/{name}"] = term.loss
-            found[f"rate/{name}"] = ratio(term.batches, taken)
-            found[f"share/{name}"] = ratio(term.images, self._images)
+            metrics[f"loss/{name}"] = term.loss
+            metrics[f"rate/{name}"] = ratio(term.batches, taken)
+            metrics[f"share/{name}"] = ratio(term.images, self._images)
         return {
             name: value if value is not None and math.isfinite(value) else None
-            for name, value in found.items()
+            for name, value in metrics.items()
         }

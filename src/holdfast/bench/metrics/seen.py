@@ -205,8 +205,8 @@ class Seen:
 
 def _of_health(health: Health) -> dict[str, Any]:
     low, high = (None, None) if health.interval is None else health.interval
-    found = (health.drift, health.accuracy, low, high, health.frozen_accuracy)
-    return dict(zip(OF_HEALTH, (*found, health.state, health.alarm), strict=True))
+    values = (health.drift, health.accuracy, low, high, health.frozen_accuracy)
+    return dict(zip(OF_HEALTH, (*values, health.state, health.alarm), strict=True))
 
 
 def _named(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -226,20 +226,20 @@ def _labels(logits: Tensor, labels: Tensor | ArrayLike) -> Integers:
             f"Logits of shape {tuple(logits.shape)}, {logits.dtype}; expected floats of shape "
             "(images, classes), at least one of each."
         )
-    found = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if found.shape != logits.shape[:1]:
+    array = labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.shape != logits.shape[:1]:
         raise ValueError(
-            f"Labels of shape {found.shape} for {len(logits)} images; expected one class index "
+            f"Labels of shape {array.shape} for {len(logits)} images; expected one class index "
             "each, −1 where an image is not scored."
         )
-    if found.dtype.kind not in "iu":
-        raise ValueError(f"Labels are {found.dtype}; expected class indices, as in labels.long().")
-    if found.max() >= logits.shape[1]:
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"Labels are {array.dtype}; expected class indices, as in labels.long().")
+    if array.max() >= logits.shape[1]:
         raise ValueError(
-            f"A label is {found.max()}, but logits have {logits.shape[1]} classes: labels go from "
+            f"A label is {array.max()}, but logits have {logits.shape[1]} classes: labels go from "
             f"0 to {logits.shape[1] - 1}."
         )
-    known: Integers = np.maximum(found.astype(np.int64), -1).astype(np.int32)
+    known: Integers = np.maximum(array.astype(np.int64), -1).astype(np.int32)
     return known
 
 
@@ -249,14 +249,14 @@ def _predictions(
     """Predicted class, confidence and entropy of each image."""
     wide = _wide(logits)
     probabilities = (wide if uncorrected is None else _wide(uncorrected)).softmax(1)
-    found = (
-        # Of the logits, since softmax may round two of them to the same probability.
+    by_image = (
+        # From the logits, since softmax may round two of them to the same probability.
         wide.argmax(1).float(),
         probabilities.amax(1).float(),
         torch.special.entr(probabilities).sum(1).float(),
     )
     # At once: on a GPU every copy waits for the device.
-    host = torch.stack(found).cpu().numpy()
+    host = torch.stack(by_image).cpu().numpy()
     predicted, confidence, entropy = host[0].astype(np.int32), host[1], host[2]
     undefined = np.isnan(confidence)
     if undefined.any():

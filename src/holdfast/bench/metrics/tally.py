@@ -1,4 +1,4 @@
-"""What is known of some images, and of their time, in memory that does not grow with them."""
+"""Counts over images and times of batches, in memory that does not grow with them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ EDGES = {bins: torch.linspace(0, 1, bins + 1, dtype=torch.float32).numpy() for b
 
 
 class Tally:
-    """What is known of some images: of a domain, of a run, or of images that belong to no class,
-    for which a metric that needs labels is NaN."""
+    """Counts over some images: of a domain, of a run, or of images that belong to no class, for
+    which a metric that needs labels is NaN."""
 
     def __init__(self, classes: int):
         self.labels: Counts = np.zeros(classes, np.int64)
@@ -48,9 +48,9 @@ class Tally:
         # entropy. As in torchmetrics, exactly 1 is a bin of its own, after the others.
         self._binned: dict[int, Values] = {bins: np.zeros((4, bins + 1)) for bins in EDGES}
 
-    def add(self, seen: Seen, which: Any = slice(None)) -> None:
-        labels, predicted = seen.labels[which], seen.predicted[which]
-        confidence, entropy = seen.confidence[which], seen.entropy[which]
+    def add(self, seen: Seen, chosen: Any = slice(None)) -> None:
+        labels, predicted = seen.labels[chosen], seen.predicted[chosen]
+        confidence, entropy = seen.confidence[chosen], seen.entropy[chosen]
         scored = labels >= 0
         self.labels += np.bincount(labels[scored], minlength=len(self.labels))
         self.predicted += np.bincount(predicted[predicted >= 0], minlength=len(self.predicted))
@@ -58,8 +58,8 @@ class Tally:
         values = (None, scored & (labels == predicted), confidence, entropy)
         for bins, binned in self._binned.items():
             at = np.searchsorted(EDGES[bins], confidence, side="right") - 1
-            for sums, each in zip(binned, values, strict=True):
-                sums += np.bincount(at, each, bins + 1)
+            for sums, weights in zip(binned, values, strict=True):
+                sums += np.bincount(at, weights, bins + 1)
 
     def __iadd__(self, other: Tally) -> Tally:
         self.labels += other.labels
@@ -161,7 +161,7 @@ class Durations:
         self._longest = max(self._longest, seconds)
 
     def quantile(self, percent: int) -> float:
-        """The shortest time than which so many % of the batches took no longer."""
+        """The shortest time that so many % of the batches did not exceed."""
         total = np.cumsum(self._count)
         if total[-1] == 0:
             return math.nan

@@ -159,11 +159,11 @@ def smear(images: Tensor, radius: int, sigma: float, degrees: Tensor) -> Tensor:
     padded = F.pad(images[order], (left, right, top, bottom), mode="replicate")
     sums = torch.zeros_like(images)
     line = padded.shape[-1]
-    places = ((down + top) * line + across + left).numpy()
-    for weight, place in zip(weights.tolist(), places, strict=True):
-        changes = (np.flatnonzero(np.diff(place)) + 1).tolist()
-        for start, stop in pairwise([0, *changes, len(place)]):
-            y, x = divmod(int(place[start]), line)
+    offsets = ((down + top) * line + across + left).numpy()
+    for weight, offset in zip(weights.tolist(), offsets, strict=True):
+        changes = (np.flatnonzero(np.diff(offset)) + 1).tolist()
+        for start, stop in pairwise([0, *changes, len(offset)]):
+            y, x = divmod(int(offset[start]), line)
             shifted = padded[start:stop, :, y : y + height, x : x + width]
             sums[start:stop].add_(shifted, alpha=weight)
     out = torch.empty_like(images)

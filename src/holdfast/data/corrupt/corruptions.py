@@ -28,7 +28,7 @@ _MAKERS: dict[str, Callable[..., Tensor]] = {
     for family in (noise, blur, weather, digital, spatter)
     if hasattr(family, name)
 }
-# Those that pillow makes take bytes and give bytes.
+# These are made by pillow, and take and give bytes.
 _ON_BYTES = ("pixelate", "jpeg_compression")
 _LEAST_SIDE = 16
 # Images are worked on in groups whose intermediate values stay in the processor's cache.
@@ -59,7 +59,7 @@ def corrupt(
     check_corruption(corruption)
     parameters = TABLES[table][corruption][severity - 1]
     _check_images(images)
-    places = _places(indices, len(images))
+    numbers = _places(indices, len(images))
     extra = {"folder": OWN if frost is None else Path(frost)} if corruption == "frost" else {}
     group = max(1, _GROUP_VALUES // images[0].numel()) if len(images) else 1
     out = torch.empty_like(images, memory_format=torch.contiguous_format)
@@ -67,13 +67,13 @@ def corrupt(
     with torch.autocast(images.device.type, enabled=False):
         for start in range(0, len(images), group):
             part = slice(start, start + group)
-            dice = Dice(seed, corruption, severity, places[part])
-            some = as_floats(images[part].contiguous()).float()
+            dice = Dice(seed, corruption, severity, numbers[part])
+            floats = as_floats(images[part].contiguous()).float()
             if corruption in _ON_BYTES:
-                made = _MAKERS[corruption](as_bytes(some), dice, *parameters)
+                made = _MAKERS[corruption](as_bytes(floats), dice, *parameters)
                 out[part] = made if images.dtype == torch.uint8 else as_floats(made)
             else:
-                made = _MAKERS[corruption](some, dice, *parameters, **extra)
+                made = _MAKERS[corruption](floats, dice, *parameters, **extra)
                 out[part] = _clipped(made, images.dtype)
     return out
 
@@ -121,5 +121,5 @@ def _places(indices: Tensor | Sequence[int] | None, count: int) -> list[int]:
             f"indices have to be {count} whole numbers, one for each image, not "
             f"{numbers.dtype} of shape {tuple(numbers.shape)}."
         )
-    places: list[int] = numbers.tolist()
-    return places
+    values: list[int] = numbers.tolist()
+    return values

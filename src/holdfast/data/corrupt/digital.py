@@ -110,6 +110,6 @@ def _by_pillow(images: Tensor, change: Callable[[Image.Image], Image.Image]) -> 
     out = np.empty_like(pictures)
     # Pillow's gray pictures have no channel axis.
     channels = slice(None) if images.shape[1] == 3 else 0
-    for picture, place in zip(pictures[..., channels], out[..., channels], strict=True):
-        place[:] = change(Image.fromarray(picture))
+    for picture, target in zip(pictures[..., channels], out[..., channels], strict=True):
+        target[:] = change(Image.fromarray(picture))
     return torch.from_numpy(out).permute(0, 3, 1, 2).to(images.device)

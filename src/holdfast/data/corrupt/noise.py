@@ -20,14 +20,14 @@ def shot_noise(images: Tensor, dice: Dice, photons: float) -> Tensor:
 
     Images are read at 8 bits, so that there is one table for each of 256 brightnesses.
     """
-    limit, other = (table.to(images.device).view(-1) for table in _alias_tables(int(photons)))
+    limit, alias = (table.to(images.device).view(-1) for table in _alias_tables(int(photons)))
     columns = len(limit) // 256
     # One draw in [0, columns): its whole part picks a column, its fraction one of two counts.
-    place = dice.uniform(*images.shape[1:]).to(images.device).add_(1).mul_(columns / 2)
-    column = place.int().clamp_(max=columns - 1)
+    draw = dice.uniform(*images.shape[1:]).to(images.device).add_(1).mul_(columns / 2)
+    column = draw.int().clamp_(max=columns - 1)
     cell = images.mul(255).round_().int().mul_(columns).add_(column).view(-1)
-    spill = place.sub_(column).view(-1) >= limit.index_select(0, cell)
-    count = torch.where(spill, other.index_select(0, cell), column.view(-1))
+    spill = draw.sub_(column).view(-1) >= limit.index_select(0, cell)
+    count = torch.where(spill, alias.index_select(0, cell), column.view(-1))
     return count.view_as(images).div(photons)
 
 
@@ -42,16 +42,16 @@ def _alias_tables(photons: int) -> tuple[Tensor, Tensor]:
         chance = np.exp(np.where(counts == 0, 0, counts * np.log(light)) - light - logs)
     chance = np.c_[chance, np.maximum(0, 1 - chance.sum(1))]
     share = chance * chance.shape[1]  # 1 is a full column
-    limit, other = np.ones_like(share), np.tile(np.arange(share.shape[1]), (256, 1))
+    limit, alias = np.ones_like(share), np.tile(np.arange(share.shape[1]), (256, 1))
     rows, open_ = np.arange(256), np.ones(share.shape, bool)
     for _ in range(share.shape[1] - 1):
         low = np.where(open_, share, np.inf).argmin(1)
         high = np.where(open_, share, -np.inf).argmax(1)
-        limit[rows, low], other[rows, low] = share[rows, low], high
+        limit[rows, low], alias[rows, low] = share[rows, low], high
         share[rows, high] -= 1 - share[rows, low]
         open_[rows, low] = False
         limit[rows, high] = 1
-    return torch.from_numpy(limit).float(), torch.from_numpy(other).int()
+    return torch.from_numpy(limit).float(), torch.from_numpy(alias).int()
 
 
 def impulse_noise(images: Tensor, dice: Dice, amount: float) -> Tensor:

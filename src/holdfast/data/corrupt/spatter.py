@@ -140,9 +140,9 @@ def equalize(values: Tensor) -> Tensor:
     lowest = flat.amin(1, keepdim=True)
     first = counts.gather(1, lowest)
     above = counts.cumsum(1) - first
-    rest = (flat.shape[1] - first).clamp(min=1)
+    above_first = (flat.shape[1] - first).clamp(min=1)
     # One division, then one product, as OpenCV rounds: halves are frequent.
-    scale = torch.full_like(rest, 255, dtype=torch.float32) / rest
+    scale = torch.full_like(above_first, 255, dtype=torch.float32) / above_first
     spread = (above * scale).round_().clamp_(0, 255).byte()
     even = spread.gather(1, flat)
     return torch.where(first == flat.shape[1], values.flatten(1), even).view_as(values)

@@ -58,10 +58,10 @@ def frost(
         # As much larger as it takes; one pixel more leaves a choice of where to cut.
         fitting = max(scale, (height + 1) / tall, (width + 1) / wide)
         windows.append(scaled_ice(folder, number, fitting))
-    which = dice.whole(len(windows), 1)[:, 0].tolist()
-    places = dice.uniform(2).add_(1).div_(2).tolist()
+    chosen = dice.whole(len(windows), 1)[:, 0].tolist()
+    corners = dice.uniform(2).add_(1).div_(2).tolist()
     crops = []
-    for window, (down, across) in zip([windows[i] for i in which], places, strict=True):
+    for window, (down, across) in zip([windows[i] for i in chosen], corners, strict=True):
         y = int(down * (window.shape[1] - height))
         x = int(across * (window.shape[2] - width))
         crops.append(window[:, y : y + height, x : x + width])

@@ -29,7 +29,7 @@ class Remote:
     name: str
     md5: str
     size: int
-    """In bytes; roughly, where no exact figure is published."""
+    """In bytes; roughly, where no exact size is published."""
     addresses: tuple[str, ...]
     makes: tuple[str, ...]
     """Files or folders that are there, below the root, once it is unpacked."""
@@ -71,8 +71,8 @@ def _zenodo(record: int, file: str, md5: str, size: int, *makes: str) -> Remote:
 
 
 def _cifar_c(name: str, record: int, md5: str, size: int) -> Entry:
-    what = f"{name}-C: 19 corruptions of {name}'s test set in 5 severities"
-    return Entry(what, (_zenodo(record, f"{name}-C.tar", md5, size, f"{name}-C"),))
+    title = f"{name}-C: 19 corruptions of {name}'s test set in 5 severities"
+    return Entry(title, (_zenodo(record, f"{name}-C.tar", md5, size, f"{name}-C"),))
 
 
 def _imagenet_c(group: str, corruptions: str, md5: str, size: int) -> Remote:

@@ -96,7 +96,7 @@ def fetch(name: str, remote: Remote, root: Path, mirrors: Sequence[str] = ()) ->
 
 
 def unpack(remote: Remote, path: Path, root: Path) -> None:
-    """Into a folder aside first: what is in its place is whole."""
+    """Into another folder first, so that what is in place is always whole."""
     aside = root / f".{remote.name}.unpacking"
     shutil.rmtree(aside, ignore_errors=True)
     check_room(root, path.stat().st_size)
@@ -116,12 +116,12 @@ def unpack(remote: Remote, path: Path, root: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _move(aside: Path, name: str, place: Path, archive: Path) -> None:
+def _move(aside: Path, name: str, target: Path, archive: Path) -> None:
     """Some archives hold their folders inside another one."""
     folders = [folder for folder in (aside / name, *aside.glob(f"*/{name}")) if folder.exists()]
     if not folders:
         inside = sorted(path.name for path in aside.iterdir())
         raise ValueError(f"{archive} holds no {name}; it holds {listed(inside)}.")
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(folders[0], place)
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(folders[0], target)

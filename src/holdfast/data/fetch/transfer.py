@@ -59,16 +59,16 @@ class Transfer:
                 time.sleep(2.0**fruitless)
         self._hand_over(Path(output_file))
 
-    def _hand_over(self, place: Path) -> None:
-        """As a second name: the part stays until pooch has found its sum right."""
-        for other in place.parent.glob("tmp*"):  # from processes that were killed meanwhile
-            if other.is_file() and other.samefile(self.part):
-                other.unlink()
-        place.unlink(missing_ok=True)
+    def _hand_over(self, target: Path) -> None:
+        """As a second name of the part, which stays until pooch has checked its sum."""
+        for leftover in target.parent.glob("tmp*"):  # from processes that were killed meanwhile
+            if leftover.is_file() and leftover.samefile(self.part):
+                leftover.unlink()
+        target.unlink(missing_ok=True)
         try:
-            os.link(self.part, place)
+            os.link(self.part, target)
         except OSError:  # a file system without links
-            os.replace(self.part, place)
+            os.replace(self.part, target)
 
     def _received(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0

@@ -134,9 +134,9 @@ def _spread(colours: Tensor) -> Tensor:
 
 def _texture(dice: _Dice) -> Tensor:
     """(N, 32, 32) from −256 to 256: a wave from gradient to stripes, and smooth noise, blended."""
-    place = torch.arange(SIDE, dtype=torch.int32)
+    pixel = torch.arange(SIDE, dtype=torch.int32)
     across, down = (dice.throw(-96, 96) for _ in range(2))
-    phase = (across * place)[:, None, :] + (down * place)[:, :, None]
+    phase = (across * pixel)[:, None, :] + (down * pixel)[:, :, None]
     phase += dice.throw(0, 511)[:, :, None]
     wave = ((phase & 511) - 256).abs() * 2 - 256
     lattice = dice.throw(-256, 256, _LATTICE**2).view(-1, _LATTICE, _LATTICE)
@@ -147,8 +147,8 @@ def _texture(dice: _Dice) -> Tensor:
 
 def _smooth(lattice: Tensor) -> Tensor:
     """The lattice stretched over the image, linear between its points."""
-    place = torch.arange(SIDE, dtype=torch.int32) * (256 * (_LATTICE - 1)) // SIDE
-    cell, part = (place >> 8).long(), place & 255
+    pixel = torch.arange(SIDE, dtype=torch.int32) * (256 * (_LATTICE - 1)) // SIDE
+    cell, part = (pixel >> 8).long(), pixel & 255
     for _ in range(2):  # columns, then rows
         low, high = lattice[:, :, cell], lattice[:, :, cell + 1]
         lattice = (low + ((high - low) * part >> 8)).transpose(1, 2)
@@ -172,15 +172,15 @@ def _posed(dice: _Dice, labels: Tensor, start: int) -> Tensor:
     wide = shrink * dice.throw(200, 312) >> 8
     shear = dice.throw(-90, 90)
     shift = dice.throw(-11, 11, 2)  # in half pixels
-    place = 2 * torch.arange(SIDE, dtype=torch.int32) - (SIDE - 1)
-    x, y = (place - shift[:, :1] - start)[:, None, :], (place - shift[:, 1:])[:, :, None]
+    pixel = 2 * torch.arange(SIDE, dtype=torch.int32) - (SIDE - 1)
+    x, y = (pixel - shift[:, :1] - start)[:, None, :], (pixel - shift[:, 1:])[:, :, None]
 
     def along(by_x: Tensor, by_y: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
         """Where a pixel lies on one axis of the mask: the whole part, and 256ths."""
         turned = (by_x[:, :, None] * x + by_y[:, :, None] * y) >> 5
-        place = (turned * size[:, :, None] >> 8) + (side - 1) * 128
+        position = (turned * size[:, :, None] >> 8) + (side - 1) * 128
         # Beyond the mask is as empty as its border.
-        return (place >> 8).clamp(0, side - 2).long(), place & 255
+        return (position >> 8).clamp(0, side - 2).long(), position & 255
 
     column, right = along(cos + (sin * shear >> 8), sin + (cos * shear >> 8), wide)
     row, below = along(-sin, cos, shrink)

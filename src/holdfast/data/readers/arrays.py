@@ -75,13 +75,13 @@ class ArrayImages(Images):
     def at_severity(self, severity: int) -> Images:
         if self.severity is None:
             return super().at_severity(severity)
-        other = copy.copy(self)
-        other.severity = severity
-        return other
+        copied = copy.copy(self)
+        copied.severity = severity
+        return copied
 
     def raw(self, indices: Sequence[int]) -> Tensor:
-        some = self.rows.values[self.start + np.fromiter(indices, np.int64)]
-        images = as_tensor(some.transpose(0, 3, 1, 2) if self.channels_last else some)
+        array = self.rows.values[self.start + np.fromiter(indices, np.int64)]
+        images = as_tensor(array.transpose(0, 3, 1, 2) if self.channels_last else array)
         if images.is_floating_point():
             check_range(images, self.path or "The images")
         return images

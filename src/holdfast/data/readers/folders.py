@@ -49,9 +49,9 @@ class FolderImages(Images):
 
     def elsewhere(self, root: Path) -> FolderImages:
         """Images of the same names below another folder; names and labels are held once."""
-        other = copy.copy(self)
-        other.root = root
-        return other
+        copied = copy.copy(self)
+        copied.root = root
+        return copied
 
     def at_severity(self, severity: int) -> Images:
         if self.crop:
@@ -144,14 +144,14 @@ def list_files(root: Path, classes: Sequence[str]) -> list[str]:
     return files
 
 
-def read_lines(path: Path, what: str) -> list[str]:
+def read_lines(path: Path, item: str) -> list[str]:
     """The lines of a text file, blank ones left out."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no file {path}.") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file; expected one {what} a line.") from None
+        raise ValueError(f"{path} is not a text file; expected one {item} a line.") from None
     return [line.strip() for line in lines if line.strip()]
 
 
@@ -160,8 +160,8 @@ def read_list(path: Path, classes: Sequence[str]) -> list[str]:
     files = read_lines(path, "class/file")
     known = set(classes)
     for number, file in enumerate(files, 1):
-        name, slash, rest = file.partition("/")
-        if not (slash and rest) or "/" in rest or rest in (".", ".."):
+        name, slash, image = file.partition("/")
+        if not (slash and image) or "/" in image or image in (".", ".."):
             raise ValueError(f"{path}, line {number}: expected class/file, found {file!r}.")
         if name not in known:
             raise ValueError(

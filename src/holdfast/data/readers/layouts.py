@@ -120,13 +120,13 @@ def original_name(file: str) -> str:
 
 def find_corruption(folder: Path, name: str) -> Path | None:
     """Its folder, known by the severities inside: a class may be called fog, or snow."""
-    places = (folder / name, *(folder / group / name for group in GROUPS))
+    folders = (folder / name, *(folder / group / name for group in GROUPS))
     severities = [str(severity) for severity in SEVERITIES]
-    return next((place for place in places if any((place / s).is_dir() for s in severities)), None)
+    return next((path for path in folders if any((path / s).is_dir() for s in severities)), None)
 
 
-def _check_none_missing(folder: Path, places: Sequence[str]) -> None:
-    missing = [place for place in places if not (folder / place).exists()]
+def _check_none_missing(folder: Path, names: Sequence[str]) -> None:
+    missing = [name for name in names if not (folder / name).exists()]
     if missing:
         raise FileNotFoundError(
             f"{folder} lacks {listed(missing, 15)}. Expected every corruption that is asked for: "

@@ -116,8 +116,8 @@ def open_data(
     """
     severity = check_severity(severity)
     check_corruptions(corruptions)
-    name, place = str(what), _find_corrupted(what, root)
-    if place is None:
+    name, folder = str(what), _find_corrupted(what, root)
+    if folder is None:
         if not isinstance(clean, bool):
             raise ValueError(f"{name} is a clean set itself: clean= is for corrupted ones.")
         given = "glyphs" if what == "glyphs-c" else what
@@ -128,19 +128,19 @@ def open_data(
             for corruption in corruptions
         }
         domains[CLEAN] = original
-    elif is_arrays(place) or name.removesuffix("-c") in cifar.CLEAN:
+    elif is_arrays(folder) or name.removesuffix("-c") in cifar.CLEAN:
         _refuse_lists(name, images, classes)
-        domains = _open_arrays(name, place, corruptions, severity, clean)
+        domains = _open_arrays(name, folder, corruptions, severity, clean)
     else:
         names = _read_classes(classes)
         folders = read_folders(
-            place, corruptions, severity, classes=names, images=images, size=size
+            folder, corruptions, severity, classes=names, images=images, size=size
         )
         domains, like = dict(folders), next(iter(folders.values()))
         if name == "imagenet-c":
-            _check_imagenet(like.classes, classes or place)
+            _check_imagenet(like.classes, classes or folder)
         if clean is not False:
-            domains[CLEAN] = _find_original(name, place, like, clean)
+            domains[CLEAN] = _find_original(name, folder, like, clean)
     if clean is False:
         domains.pop(CLEAN, None)
     count = next(iter(domains.values())).classes
@@ -165,21 +165,21 @@ def _find_corrupted(what: str | Path, root: str | Path | None) -> Path | None:
                 f"{error} Get it with: holdfast data get {name}. Or open "
                 f"{name.removesuffix('-c')!r}: a clean set is corrupted as it is read."
             ) from None
-    place = Path(what)
-    is_corrupted = is_arrays(place) or any(find_corruption(place, name) for name in EVERY)
-    return place if is_corrupted else None
+    folder = Path(what)
+    is_corrupted = is_arrays(folder) or any(find_corruption(folder, name) for name in EVERY)
+    return folder if is_corrupted else None
 
 
 def _open_arrays(
     name: str,
-    place: Path,
+    folder: Path,
     corruptions: Sequence[str],
     severity: int,
     clean: bool | str | Path,
 ) -> dict[str, Images]:
     known = cifar.CLEAN.get(name.removesuffix("-c"))
     domains = read_arrays(
-        place,
+        folder,
         corruptions,
         severity,
         classes=known.classes if known else None,
@@ -187,35 +187,35 @@ def _open_arrays(
     )
     if clean is True and CLEAN not in domains:
         if known is None:
-            raise _no_clean(f"{place} has no {CLEAN}.npy.")
+            raise _no_clean(f"{folder} has no {CLEAN}.npy.")
         clean = name.removesuffix("-c")
     if not isinstance(clean, bool):
         try:
-            domains[CLEAN] = open_clean(clean, place.parent)
+            domains[CLEAN] = open_clean(clean, folder.parent)
         except FileNotFoundError as error:
             raise _no_clean(str(error)) from None
         labels = next(iter(domains.values())).labels
         if not np.array_equal(domains[CLEAN].labels, labels):
             raise ValueError(
-                f"The labels of {clean} are not those of {place / 'labels.npy'}; expected the "
+                f"The labels of {clean} are not those of {folder / 'labels.npy'}; expected the "
                 "same images in the same order."
             )
     return domains
 
 
 def _find_original(
-    name: str, place: Path, like: FolderImages, clean: bool | str | Path
+    name: str, corrupted: Path, like: FolderImages, clean: bool | str | Path
 ) -> FolderImages:
     """The same images, before their corruption."""
     if not isinstance(clean, bool):
         folder = Path(clean)
     elif name == "imagenet-c":
         try:
-            folder = _find_folder(place.parent, IMAGENET_FOLDERS["test"])
+            folder = _find_folder(corrupted.parent, IMAGENET_FOLDERS["test"])
         except FileNotFoundError as error:
             raise _no_clean(str(error)) from None
     else:
-        raise _no_clean(f"{place} has no clean images.")
+        raise _no_clean(f"{corrupted} has no clean images.")
     files = [original_name(file) for file in like.file_names()]
     original = FolderImages(folder, like.names, files, size=like.size)
     original.check_there()
@@ -244,24 +244,24 @@ def open_clean(
     """
     if split not in SPLITS:
         raise ValueError(f"split is {' or '.join(SPLITS)}, not {split!r}.")
-    name, place = str(what), Path(what)
+    name, path = str(what), Path(what)
     known = what in cifar.CLEAN or what == "glyphs"
     if what == "imagenet":
-        place = _find_folder(find_root(root), IMAGENET_FOLDERS[split])
-    if place.is_dir() and not known:
+        path = _find_folder(find_root(root), IMAGENET_FOLDERS[split])
+    if path.is_dir() and not known:
         names = _read_classes(classes)
-        folder = read_folder(place, classes=names, images=images, size=size)
+        folder = read_folder(path, classes=names, images=images, size=size)
         if what == "imagenet":
-            _check_imagenet(folder.classes, classes or place)
+            _check_imagenet(folder.classes, classes or path)
         return folder
-    if known or place.suffix == ".npz":
+    if known or path.suffix == ".npz":
         _refuse_lists(name, images, classes)
     if what in cifar.CLEAN:
         return cifar.read_clean(name, find_root(root), split)
     if what == "glyphs":
         return Glyphs(split)
-    if place.suffix == ".npz":
-        return read_npz(place)
+    if path.suffix == ".npz":
+        return read_npz(path)
     raise ValueError(
         f"There is no set, folder or .npz file {what}.{nearest(str(what), NAMES)} Names are "
         f"{listed(NAMES)}."
@@ -278,11 +278,11 @@ def _find_folder(root: Path, names: Sequence[str]) -> Path:
     raise FileNotFoundError(f"{root} has no folder {' or '.join(names)}.")
 
 
-def _check_imagenet(classes: int, where: str | Path) -> None:
+def _check_imagenet(classes: int, origin: str | Path) -> None:
     """Labels are places in the sorted list of all classes: one folder less would shift them."""
     if classes != IMAGENET_CLASSES:
         raise ValueError(
-            f"{where} has {classes} classes; expected ImageNet's {IMAGENET_CLASSES}. Name them "
+            f"{origin} has {classes} classes; expected ImageNet's {IMAGENET_CLASSES}. Name them "
             "all, one a line, in a file classes=…, or open the folder by its path to have labels "
             "of its own."
         )
@@ -298,6 +298,6 @@ def _read_classes(path: str | Path | None) -> list[str] | None:
     return names
 
 
-def _refuse_lists(what: str, images: object, classes: object) -> None:
+def _refuse_lists(name: str, images: object, classes: object) -> None:
     if images is not None or classes is not None:
-        raise ValueError(f"images= and classes= are for sets in folders; {what} has no file names.")
+        raise ValueError(f"images= and classes= are for sets in folders; {name} has no file names.")

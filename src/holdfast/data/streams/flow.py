@@ -107,9 +107,11 @@ class Flow(Dataset[Batch]):
         pieces = [(self.stretches[number], positions) for number, positions in plan.pieces]
         fetched = [self.view.fetch(stretch.origins, positions) for stretch, positions in pieces]
         images, labels, domains = zip(*fetched, strict=True)
-        every = torch.cat(labels)
+        all_labels = torch.cat(labels)
         names = tuple(chain.from_iterable(domains))
-        return Batch(torch.cat(images), every, names, every >= 0, plan.number, pieces[0][0].visit)
+        return Batch(
+            torch.cat(images), all_labels, names, all_labels >= 0, plan.number, pieces[0][0].visit
+        )
 
     @property
     def samples(self) -> int:
@@ -118,7 +120,7 @@ class Flow(Dataset[Batch]):
 
     @property
     def size(self) -> str:
-        """As in `48 images in 3 batches`."""
+        """In words: `48 images in 3 batches`."""
         images, batches = self.samples, len(self)
         return f"{images:,} image{'s' * (images != 1)} in {batches:,} batch{'es' * (batches != 1)}"
 
@@ -139,24 +141,24 @@ class Flow(Dataset[Batch]):
             before += count_batches(self._size(run), self.batch)
 
     def _cut(self, run: range, before: int, number: int) -> Iterator[Plan]:
-        """Those of one run from its batch `number` on."""
+        """The plans of one run of stretches, from its batch `number` on."""
         batch, total = self.batch, self._size(run)
-        count, place = count_batches(total, batch), 0
+        count, start = count_batches(total, batch), 0
         pieces: list[tuple[int, Indices]] = []
         for stretch in run:
             size = self.stretches[stretch].size
-            at = max(0, number * batch - place)
+            at = max(0, number * batch - start)
             if number < count and at < size:
                 order = self._draw(stretch)
                 while at < size:
                     end = (number + 1) * batch if number + 1 < count else total
-                    stop = min(size, end - place)
+                    stop = min(size, end - start)
                     pieces.append((stretch, order[at:stop]))
                     at = stop
-                    if place + stop == end:
+                    if start + stop == end:
                         yield Plan(before + number, tuple(pieces))
                         pieces, number = [], number + 1
-            place += size
+            start += size
 
     def _draw(self, number: int) -> Indices:
         stretch = self.stretches[number]

@@ -236,7 +236,7 @@ class Endless(Stream, name="endless", after="CCC"):
 
     def _step(self, count: int, chain: Indices, number: int) -> Stretch:
         pair, step = divmod(number, self._steps)
-        fading, rising = (self.domains()[place] for place in chain[pair : pair + 2])
+        fading, rising = (self.domains()[index] for index in chain[pair : pair + 2])
         origin = Origin.at((fading, self.severity - 0.25 * step), (rising, 0.25 * step))
         size = self.speed if number + 1 < count else self.total - number * self.speed
         return Stretch((origin,), size, partial(samplers.cycle, count=size))

@@ -168,12 +168,12 @@ def parse(spec: str) -> Stream:
             f"Streams: {listed(kinds(), 99)}."
         )
     given: dict[str, Value | None] = {}
-    place = match.end() if match else 0
+    position = match.end() if match else 0
     try:
-        if match and spec[place : place + 1] == "(":
-            given, place = read_settings(spec, place + 1, _kinds[name])
-        if not match or spec[place:].strip():
-            raise SpecError(place, "the end" if match else "a kind of stream")
+        if match and spec[position : position + 1] == "(":
+            given, position = read_settings(spec, position + 1, _kinds[name])
+        if not match or spec[position:].strip():
+            raise SpecError(position, "the end" if match else "a kind of stream")
     except SpecError as error:
         raise ValueError(
             f"Cannot read the stream {shortened(spec)!r} at character {error.place + 1}: expected "

@@ -30,8 +30,8 @@ class Origin:
     @staticmethod
     def at(*layers: Layer) -> Origin:
         """Corruptions upon another; what is at severity 0 is not there."""
-        there = tuple(layer for layer in layers if layer[1] > 0)
-        return Origin(domain_name(there), there)
+        present = tuple(layer for layer in layers if layer[1] > 0)
+        return Origin(domain_name(present), present)
 
 
 class View:
@@ -62,7 +62,7 @@ class View:
         return pool
 
     def intruders_of(self, domain: str) -> Pool | None:
-        """Those that were given for a domain, if any were."""
+        """The intruders that were given for a domain, if any were."""
         if self.intruders is None or isinstance(self.intruders, Pool):
             return self.intruders
         try:
@@ -92,7 +92,9 @@ class View:
 
     def labels(self, origins: tuple[Origin, ...]) -> Indices:
         """Of all samples of the origins, one after the other; −1 where there is none."""
-        return np.concatenate([self._labels(one, np.arange(self.size(one))) for one in origins])
+        return np.concatenate(
+            [self._labels(origin, np.arange(self.size(origin))) for origin in origins]
+        )
 
     def _labels(self, origin: Origin, positions: Indices) -> Indices:
         if origin.intruder is not None:
@@ -116,24 +118,24 @@ class View:
     ) -> tuple[Tensor, Tensor, tuple[str, ...]]:
         """Images, labels, and the domain that each came from."""
         ends = np.cumsum([self.size(origin) for origin in origins])
-        which = np.searchsorted(ends, positions, side="right")
+        numbers = np.searchsorted(ends, positions, side="right")
         labels = np.empty(len(positions), np.int64)
         images: Tensor | None = None
-        for number in np.unique(which):
+        for number in np.unique(numbers):
             origin = origins[number]
-            at = np.flatnonzero(which == number)
+            at = np.flatnonzero(numbers == number)
             local = positions[at] - (ends[number - 1] if number else 0)
-            some = self.pool(origin).images(self._indices(origin, local).tolist())
+            part = self.pool(origin).images(self._indices(origin, local).tolist())
             labels[at] = self._labels(origin, local)
             if images is None:
-                images = some.new_empty(len(positions), *some.shape[1:])
-            if some.shape[1:] != images.shape[1:]:
+                images = part.new_empty(len(positions), *part.shape[1:])
+            if part.shape[1:] != images.shape[1:]:
                 raise ValueError(
-                    f"{origin.domain} has images of shape {tuple(some.shape[1:])}, others in this "
+                    f"{origin.domain} has images of shape {tuple(part.shape[1:])}, others in this "
                     f"batch {tuple(images.shape[1:])}: give images of one shape."
                 )
-            images[torch.from_numpy(at)] = some
+            images[torch.from_numpy(at)] = part
         if images is None:
             raise ValueError("A batch needs at least one position.")
-        domains = tuple(origins[number].domain for number in which)
+        domains = tuple(origins[number].domain for number in numbers)
         return images, torch.from_numpy(labels), domains

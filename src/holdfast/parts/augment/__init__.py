@@ -14,7 +14,7 @@ from holdfast.parts.augment.jitter import COTTA, ROID, ROTTA
 from holdfast.parts.augment.strong import ADACONTRAST, STRONG
 from holdfast.parts.augment.weak import WEAK
 
-# Those that a setting can name in several methods.
+# Augmentations that a setting of several methods can name.
 AugmentationName = Literal[
     "strong",
     "cotta",

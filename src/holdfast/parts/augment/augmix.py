@@ -40,8 +40,8 @@ def equalize(images: Tensor, level: Tensor) -> Tensor:
     counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.int64, device=flat.device)
     counts.scatter_add_(2, flat, torch.ones_like(flat))
     # Without the pixels of the brightest value there is.
-    rest = flat.shape[2] - counts.gather(2, flat.amax(2, keepdim=True))
-    step = rest // 255
+    others = flat.shape[2] - counts.gather(2, flat.amax(2, keepdim=True))
+    step = others // 255
     below = counts.cumsum(2) - counts
     table = ((below + step // 2) // step.clamp_min(1)).clamp_max(255)
     out = table.gather(2, flat).view_as(images).to(images)
@@ -94,8 +94,8 @@ def translate_y(level: Tensor, height: int, width: int) -> Tensor:
 
 
 def _moved(like: Tensor, **other: Tensor) -> Tensor:
-    one, zero = torch.ones_like(like), torch.zeros_like(like)
-    still = {"a": one, "b": zero, "c": zero, "d": zero, "e": one, "f": zero}
+    ones, zeros = torch.ones_like(like), torch.zeros_like(like)
+    still = {"a": ones, "b": zeros, "c": zeros, "d": zeros, "e": ones, "f": zeros}
     return torch.stack(list((still | other).values()), 1)
 
 
@@ -113,7 +113,7 @@ def affine(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _sampled(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Of each image the values at these places, (images, rows, columns), from the corner."""
+    """The values of each image at these places, (images, rows, columns), from the corner."""
     height, width = images.shape[-2:]
     grid = torch.stack((x * (2 / width) - 1, y * (2 / height) - 1), -1).to(images)
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
@@ -126,21 +126,21 @@ MOVES: tuple[Move, ...] = (rotate, shear_x, shear_y, translate_x, translate_y)
 OPERATIONS = len(COLOURS) + len(MOVES)
 
 
-def operate(images: Tensor, which: Tensor, level: Tensor) -> Tensor:
+def operate(images: Tensor, operation: Tensor, level: Tensor) -> Tensor:
     """On each image its operation, by number; below 0 none. The sign of a level is that of a move.
     What was drawn is on the CPU, so that choosing waits for no device."""
     out = images.clone()
     for number, colour in enumerate(COLOURS):
-        chosen = (which == number).nonzero().squeeze(1)
+        chosen = (operation == number).nonzero().squeeze(1)
         if len(chosen):
-            place, amount = chosen.to(images.device), level[chosen].abs().to(images)
-            out[place] = colour(images[place], amount)
-    chosen = (which >= len(COLOURS)).nonzero().squeeze(1)
+            rows, amount = chosen.to(images.device), level[chosen].abs().to(images)
+            out[rows] = colour(images[rows], amount)
+    chosen = (operation >= len(COLOURS)).nonzero().squeeze(1)
     if len(chosen):
-        place = chosen.to(images.device)
+        rows = chosen.to(images.device)
         matrices = torch.stack([move(level[chosen], *images.shape[-2:]) for move in MOVES])
-        picked = matrices[which[chosen] - len(COLOURS), torch.arange(len(chosen))]
-        out[place] = affine(images[place], picked.to(images))
+        picked = matrices[operation[chosen] - len(COLOURS), torch.arange(len(chosen))]
+        out[rows] = affine(images[rows], picked.to(images))
     return out
 
 
@@ -152,10 +152,10 @@ def augmix(images: Tensor) -> Tensor:
     """
     small = max(images.shape[-2:]) <= SMALL
     first = flipped(shifted(images) if small else resized(images))
-    which, level, weight, blend = drawn(len(images))
+    operation, level, weight, blend = drawn(len(images))
     chains = (255 * first).round().repeat_interleave(CHAINS, 0)
-    for place in range(LONGEST):
-        chains = operate(chains, which[..., place].flatten(), level[..., place].flatten())
+    for step in range(LONGEST):
+        chains = operate(chains, operation[..., step].flatten(), level[..., step].flatten())
     chains = chains.view(-1, CHAINS, *images.shape[1:])
     mixed = torch.einsum("nkchw,nk->nchw", chains, (blend[:, None] * weight / 255).to(images))
     return mixed + (1 - blend).to(images).view(-1, 1, 1, 1) * first
@@ -163,15 +163,20 @@ def augmix(images: Tensor) -> Tensor:
 
 def drawn(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """For each view: operations and levels, (views, chains, places), chains' weights, and m."""
-    which = torch.randint(OPERATIONS, (count, CHAINS, LONGEST))
+    operation = torch.randint(OPERATIONS, (count, CHAINS, LONGEST))
     length = torch.randint(1, LONGEST + 1, (count, CHAINS, 1))
-    which = torch.where(torch.arange(LONGEST) < length, which, -1)
+    operation = torch.where(torch.arange(LONGEST) < length, operation, -1)
     low, high = LEVELS
-    level = low + (high - low) * torch.rand(which.shape, dtype=torch.float64)
-    level = torch.where(torch.rand(which.shape) < 0.5, level, -level)
-    # Of exponentials their shares, which are Dirichlet(1, 1, 1).
+    level = low + (high - low) * torch.rand(operation.shape, dtype=torch.float64)
+    level = torch.where(torch.rand(operation.shape) < 0.5, level, -level)
+    # Exponentials, divided by their sum, are Dirichlet(1, 1, 1).
     share = -torch.rand(count, CHAINS, dtype=torch.float64).clamp_min(1e-300).log()
-    return which, level, share / share.sum(1, keepdim=True), torch.rand(count, dtype=torch.float64)
+    return (
+        operation,
+        level,
+        share / share.sum(1, keepdim=True),
+        torch.rand(count, dtype=torch.float64),
+    )
 
 
 def shifted(images: Tensor) -> Tensor:
@@ -184,11 +189,11 @@ def shifted(images: Tensor) -> Tensor:
         for margin, side in zip(margins, (height, width), strict=True)
     )
     index = (torch.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :])
-    return padded.movedim(1, -1)[tuple(each.to(images.device) for each in index)].movedim(-1, 1)
+    return padded.movedim(1, -1)[tuple(at.to(images.device) for at in index)].movedim(-1, 1)
 
 
 def resized(images: Tensor) -> Tensor:
-    """Of each image a part, of 8 to 100 % of its area and nearly square, at the image's size."""
+    """A part of each image, of 8 to 100 % of its area and nearly square, at the image's size."""
     count, (height, width) = len(images), images.shape[-2:]
     tall, wide = part(count, height, width)
     top, left = (
@@ -203,7 +208,7 @@ def resized(images: Tensor) -> Tensor:
         .minimum(size[:, None] - 0.5)
         for start, size, side in ((left, wide, width), (top, tall, height))
     )
-    x, y = (each.to(images) for each in (x, y))
+    x, y = (axis.to(images) for axis in (x, y))
     return _sampled(images, x[:, None].expand(-1, height, -1), y[:, :, None].expand(-1, -1, width))
 
 

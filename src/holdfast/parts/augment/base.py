@@ -76,9 +76,9 @@ class Augment(nn.Module):
 
     def copy(self) -> Augment:
         """One that makes the views which this would make next."""
-        other = Augment(self.kind, self.draws.copy(), (self.low, self.high))
-        other.commit(int(self.calls))
-        return other
+        copied = Augment(self.kind, self.draws.copy(), (self.low, self.high))
+        copied.commit(int(self.calls))
+        return copied
 
 
 # Fixed ones, for exact tests: they draw nothing.

@@ -20,8 +20,8 @@ def patch(images: Tensor) -> Tensor:
     patches = whole.reshape(len(images), -1, SIDE, tall, SIDE, wide)
     patches = patches.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
     order = torch.rand(len(images), SIDE * SIDE, dtype=torch.float64, device="cpu").argsort(1)
-    every = torch.arange(len(images), device=images.device)[:, None]
-    shuffled = patches[every, order.to(images.device)].reshape(-1, SIDE, SIDE, *patches.shape[2:])
+    image = torch.arange(len(images), device=images.device)[:, None]
+    shuffled = patches[image, order.to(images.device)].reshape(-1, SIDE, SIDE, *patches.shape[2:])
     back = shuffled.permute(0, 3, 1, 4, 2, 5).reshape(whole.shape)
     return _resized(back, height, width)
 

@@ -155,8 +155,8 @@ class Jitter:
         # A reflection does not repeat the edge: it is about the centres of the last pixels.
         edge = self.padding == "edge"
         across, down = (width, height) if edge else (max(width - 1, 1), max(height - 1, 1))
-        places = x.clamp(-end_x, end_x) * (2 / across), y.clamp(-end_y, end_y) * (2 / down)
-        grid = torch.stack(places, -1)
+        coordinates = x.clamp(-end_x, end_x) * (2 / across), y.clamp(-end_y, end_y) * (2 / down)
+        grid = torch.stack(coordinates, -1)
         grid = grid.expand(len(images), -1, -1, -1)
         beyond = "border" if edge else "reflection"
         view = F.grid_sample(images, grid, padding_mode=beyond, align_corners=not edge)

@@ -34,15 +34,15 @@
   const rows = (name) => {
     const columns = data.tables[name];
     const names = Object.keys(columns);
-    return columns[names[0]].map((_, place) => Object.fromEntries(names.map((key) => [
-      key, key === "method" ? data.methods[columns[key][place]] : columns[key][place],
+    return columns[names[0]].map((_, index) => Object.fromEntries(names.map((key) => [
+      key, key === "method" ? data.methods[columns[key][index]] : columns[key][index],
     ])));
   };
   async function draw(node) {
     const { spec, tables } = data.charts[node.dataset.chart];
     views.get(node)?.finalize();
     views.set(node, { finalize() {} });
-    const params = spec.params.map((one) => one.name === "shown" ? { ...one, value: shown() } : one);
+    const params = spec.params.map((param) => param.name === "shown" ? { ...param, value: shown() } : param);
     const datasets = Object.fromEntries(tables.map((name) => [name, rows(name)]));
     const drawn = await vegaEmbed(node, { ...spec, params, datasets }, {
       actions: false, renderer: "svg", config: data.themes[theme()], tooltip: { theme: "custom" },
@@ -50,11 +50,11 @@
     views.set(node, drawn);
     node.dataset.drawn = "yes";
   }
-  const near = new IntersectionObserver((seen) => {
-    for (const one of seen) {
-      if (!one.isIntersecting) continue;
-      near.unobserve(one.target);
-      if (!views.has(one.target)) draw(one.target);
+  const near = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      near.unobserve(entry.target);
+      if (!views.has(entry.target)) draw(entry.target);
     }
   }, { rootMargin: "100%" }); // a screen ahead
 
@@ -76,14 +76,14 @@
   function tabulate(details) {
     const box = details.querySelector(".scroll");
     const { spec, tables } = data.charts[details.dataset.numbers];
-    const found = rows(tables[0]);
-    const told = JSON.stringify(spec); // of a table that charts share, what this one shows
-    const names = Object.keys(found[0] || {}).filter((name) => told.includes(`"field":"${name}"`));
+    const points = rows(tables[0]);
+    const written = JSON.stringify(spec); // charts may share a table: show the columns of this one
+    const names = Object.keys(points[0] || {}).filter((name) => written.includes(`"field":"${name}"`));
     const table = document.createElement("table");
     const line = (tag, texts, parent) => {
       const tr = parent.insertRow();
-      texts.forEach((text, place) => {
-        const cell = document.createElement(place && tag === "td" ? "td" : "th");
+      texts.forEach((text, index) => {
+        const cell = document.createElement(index && tag === "td" ? "td" : "th");
         cell.scope = tag === "th" ? "col" : "row";
         cell.textContent = typeof text === "number" ? Number(text.toPrecision(5)) : text ?? "–";
         tr.append(cell);
@@ -92,7 +92,9 @@
     table.createCaption().textContent = details.dataset.title;
     line("th", names, table.createTHead());
     const body = table.createTBody();
-    for (const one of found) if (!hidden.has(one.method)) line("td", names.map((name) => one[name]), body);
+    for (const point of points) {
+      if (!hidden.has(point.method)) line("td", names.map((name) => point[name]), body);
+    }
     box.replaceChildren(table);
   }
 
@@ -128,7 +130,7 @@
     const before = data;
     data = JSON.parse(next.getElementById("data").textContent);
     const old = new Map([...views].map(([node, drawn]) => [node.dataset.chart, [node, drawn]]));
-    const open = [...document.querySelectorAll("details[open][id]")].map((one) => one.id);
+    const open = [...document.querySelectorAll("details[open][id]")].map((details) => details.id);
     const page = next.getElementById("page");
     for (const node of page.querySelectorAll(".chart")) {
       const id = node.dataset.chart;
