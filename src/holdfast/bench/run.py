@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import math
 import os
 import sys
@@ -28,6 +26,7 @@ from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Batch
 from holdfast.engine.adapter import Adapter
+from holdfast.util.cpu import release_memory
 from holdfast.util.progress import stoppable
 from holdfast.util.words import first_line
 
@@ -247,9 +246,7 @@ class PeakMemory:
             torch.cuda.reset_peak_memory_stats(device)
         elif STATUS.exists():
             # Free what earlier work left behind, so that it does not count.
-            gc.collect()
-            with suppress(OSError, AttributeError):  # a C library other than glibc has none
-                ctypes.CDLL(None).malloc_trim(0)
+            release_memory()
             # The high-water mark starts anew; where it may not, it is that of the process so far.
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5")

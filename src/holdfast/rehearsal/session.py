@@ -23,6 +23,7 @@ from holdfast.rehearsal.perform import TIMED, Shown, begin, evaluate, time_batch
 from holdfast.rehearsal.plan import ALWAYS, FROZEN, Rung, Timing, plan_rungs
 from holdfast.rehearsal.scenes import Level, Scene
 from holdfast.source.source import Source
+from holdfast.util.cpu import release_memory
 from holdfast.util.files import text_hash
 from holdfast.util.progress import progress, stoppable
 
@@ -204,6 +205,7 @@ class Session:
                         advance(sizes[index])
                     else:
                         shown = shown or Shown(self._flow(scene, rung.level))
+                        release_memory()
                         evaluation = evaluate(self.begin(name), shown, went_on)
                         self.folder.keep(*key, evaluation)
                     showings[name][scene.name] = evaluation

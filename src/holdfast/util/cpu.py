@@ -8,9 +8,11 @@ fresh pages again.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 
 # glibc's numbers for mallopt, from malloc.h.
@@ -101,3 +103,11 @@ def _given(names: tuple[str, ...]) -> str | None:
 
 def _has_glibc() -> bool:
     return platform.libc_ver()[0] == "glibc"
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, where the C library can: what one method has kept for
+    its steps does not fit those of the next."""
+    gc.collect()
+    with suppress(OSError, AttributeError):  # a C library other than glibc has none
+        ctypes.CDLL(None).malloc_trim(0)
