@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full lint bench soak clean
+.PHONY: demo test test-full test-exports lint bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume
@@ -14,6 +14,11 @@ test: lint
 
 test-full: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Every method in every format, with the runtimes of others, which are large.
+test-exports: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,onnx,openvino,executorch]'
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/exporting tests/cli/test_export.py
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

@@ -7,6 +7,7 @@ import pytest
 import holdfast
 from holdfast.bench import Recorder
 from holdfast.data.streams import parse
+from holdfast.exporting import export
 
 PUBLIC = {
     "adapt": holdfast.adapt,
@@ -20,6 +21,7 @@ PUBLIC = {
     "Fleet": holdfast.Fleet,
     "rehearse": holdfast.rehearse,
     "tune_cpu": holdfast.tune_cpu,
+    "export": export,
     "Recorder": Recorder,
     "streams.parse": parse,
 }

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 NAME = "holdfast"
-HIGH = {"paper", "rehearsal", "report", "serving", "cli"}
+HIGH = {"exporting", "paper", "rehearsal", "report", "serving", "cli"}
 ABOVE_DATA = {"explain", "bench", "fleet", "results", *HIGH}
 ABOVE_ENGINE = {"models", "data", *ABOVE_DATA}
 ALL = {"api", "engine", "parts", "recipes", "source", "util", *ABOVE_ENGINE}
@@ -39,8 +39,9 @@ FORBIDDEN: dict[str, set[str]] = {
     "bench": {"fleet", "results", *HIGH},
     "fleet": {"models", "data", "explain", "bench", "results", *HIGH},
     "results": {"fleet", *HIGH},
-    "paper": {"rehearsal", "report", "serving", "cli"},
-    "rehearsal": {"paper", "serving", "cli"},
+    "exporting": ALL - {"util", "engine"},
+    "paper": {"exporting", "rehearsal", "report", "serving", "cli"},
+    "rehearsal": {"exporting", "paper", "serving", "cli"},
     "report": ALL - {"results", "util"},
     "serving": ALL - {"util", "engine", "data", "fleet"},
     "cli": set(),

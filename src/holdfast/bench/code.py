@@ -17,7 +17,8 @@ from holdfast.recipes.registry import is_own
 # so does a file that is new.
 ASIDE = {
     *("__init__.py", "__main__.py"),
-    *("cli/", "explain/", "fleet/", "paper/", "rehearsal/", "report/", "results/", "serving/"),
+    *("cli/", "explain/", "exporting/", "fleet/", "paper/", "rehearsal/", "report/", "results/"),
+    "serving/",
     "data/fetch/",
     *(f"util/{name}.py" for name in ("cpu", "progress", "terminal", "words")),
     *(f"engine/{name}.py" for name in ("abreast", "apart", "export", "held", "turns")),

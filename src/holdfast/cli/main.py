@@ -1,4 +1,4 @@
-"""The command line: `holdfast run`, `rehearse`, `serve`, `paper`, `sweep`, `report`, `data` …"""
+"""The command line: `holdfast run`, `rehearse`, `serve`, `export`, `paper`, `report`, `data` …"""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tyro
 
 import holdfast
 from holdfast.cli.data import Data
+from holdfast.cli.export import Export
 from holdfast.cli.options import Specs
 from holdfast.cli.paper import Paper
 from holdfast.cli.rehearse import Rehearse
@@ -115,7 +116,20 @@ class Card:
         show(find_card(self.name, self.preset))
 
 
-Command = Run | Rehearse | Serve | Paper | Sweep | Report | Doctor | Methods | Streams | Card | Data
+Command = (
+    Run
+    | Rehearse
+    | Serve
+    | Export
+    | Paper
+    | Sweep
+    | Report
+    | Doctor
+    | Methods
+    | Streams
+    | Card
+    | Data
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -88,6 +88,8 @@ EXTRAS = {
     **dict.fromkeys(_BENCH, "bench"),
     **dict.fromkeys(("altair", "jinja2", "vl_convert"), "report"),
     "ray": "ray",
+    **dict.fromkeys(("onnx", "onnxruntime", "onnxscript"), "onnx"),
+    **{name: name for name in ("executorch", "openvino")},
     **dict.fromkeys(("prometheus_client", "starlette", "uvicorn"), "serve"),
 }
 
