@@ -12,7 +12,6 @@ from torch.func import functional_call, grad, vmap
 from toys import group_norm, state_of, stream, toy_net, toy_source
 
 import holdfast
-from holdfast.engine import apart
 from holdfast.engine.abreast import Abreast
 from holdfast.parts import Term, TermResult
 from holdfast.recipes import registry
@@ -20,12 +19,6 @@ from holdfast.recipes import registry
 GROUPING = [spec for spec in COMPOSITIONS if holdfast.compose(spec).groups]
 GROUPING += ["tent(optimizer=adam)", "eata(redundancy=2,nesterov=true)+debias+ensemble+prior"]
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
-
-
-@pytest.fixture(params=["one call", "one call a stream"])
-def calls(request, monkeypatch):
-    """Both ways in which norm layers keep streams apart."""
-    monkeypatch.setattr(apart, "calls_cost", lambda x: request.param == "one call")
 
 
 @pytest.fixture
@@ -83,7 +76,7 @@ KINDS = [("some",) * 5, ("all", "some", "some", "all", "some"), ("all",) * 5]
     "spec",
     [pytest.param(s, marks=[] if s in AT_ONCE else pytest.mark.slow) for s in GROUPING],
 )
-def test_a_fleet_is_as_many_adapters(spec, dtype, calls, groups):
+def test_a_fleet_is_as_many_adapters(spec, dtype, groups):
     net = toy_net(dtype=dtype)
     source = toy_source(net, 16)
     fleet = holdfast.Fleet(net, spec, source=source)
@@ -148,7 +141,7 @@ def test_draws_are_each_streams_own(net, groups, monkeypatch):
     assert_alike(fleet, adapters, 1e-4)
 
 
-def test_a_step_is_each_streams_own_gradient(calls, groups):
+def test_a_step_is_each_streams_own_gradient(groups):
     """Beside torch's own way to many gradients: vmap of grad."""
     net, rate = toy_net(dtype=torch.float64), 0.1
     fleet = holdfast.Fleet(net, f"tent(lr={rate},momentum=0)")
@@ -184,7 +177,6 @@ def loss_of(net, weights, images):
     ("spec", "options"),
     [
         ("tent(select=all)", {}),
-        ("tent+steady", {}),
         ("sar", {}),
         ("bn(prior=16)", {}),
         ("tent+consistency", {}),
@@ -233,7 +225,7 @@ def test_images_of_other_shapes_and_single_ones_go_by_themselves(net, groups):
         torch.testing.assert_close(found[name], expected, atol=1e-4, rtol=0)
 
 
-def test_windows_are_each_streams_own(net, groups, calls):
+def test_windows_are_each_streams_own(net, groups):
     fleet = holdfast.Fleet(net, "eta(redundancy=2)", window=6)
     adapters = {name: holdfast.adapt(net, "eta(redundancy=2)", window=6) for name in ("one", "two")}
     for number, images in enumerate(stream(("some", "all", "some", "some"))):
@@ -245,7 +237,7 @@ def test_windows_are_each_streams_own(net, groups, calls):
     assert_alike(fleet, adapters, 1e-4)
 
 
-def test_a_stream_that_overflows_changes_nothing(net, groups, calls):
+def test_a_stream_that_overflows_changes_nothing(net, groups):
     fleet = holdfast.Fleet(net, "tent", input_range=None)
     adapters = {name: holdfast.adapt(net, "tent") for name in ("wild", "calm")}
     first, second = stream(("some", "all"))
@@ -261,7 +253,7 @@ def test_a_stream_that_overflows_changes_nothing(net, groups, calls):
 
 
 @pytest.mark.parametrize("where", [torch.no_grad, torch.inference_mode])
-def test_it_learns_where_gradients_are_switched_off(net, where, calls):
+def test_it_learns_where_gradients_are_switched_off(net, where):
     fleet, adapter = holdfast.Fleet(net, "tent"), holdfast.adapt(net, "tent")
     first, second = stream(("some", "all"))
     with where():
@@ -304,7 +296,7 @@ class Viewing(nn.Module):
         return self.fc(self.norm(self.conv(images)).view(len(images), -1))
 
 
-def test_a_network_that_changes_its_memory_format_on_the_way(groups, calls):
+def test_a_network_that_changes_its_memory_format_on_the_way(groups):
     torch.manual_seed(0)
     viewing = Viewing().eval()
     fleet = holdfast.Fleet(viewing, "tent(lr=0.1)")

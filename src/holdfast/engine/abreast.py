@@ -12,11 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from holdfast.engine.apart import LayerApart, NormsApart, StreamStep, go_back
+from holdfast.engine.apart import Apart, BatchApart, StreamStep, go_back
 from holdfast.engine.batch import Examined
 from holdfast.engine.held import Held
 from holdfast.engine.last import Last
-from holdfast.engine.norms import BatchStatistics
+from holdfast.engine.moments import Groups
+from holdfast.engine.norms import BatchStatistics, Statistics
+from holdfast.engine.steady import SteadyStatistics
+from holdfast.engine.steady_apart import SteadyApart
 from holdfast.engine.step import Step
 from holdfast.engine.turns import Turns
 from holdfast.parts.learn import FLOAT16_SCALE, PlainStep, Proposal
@@ -85,8 +88,8 @@ class Abreast(Turns):
         }
 
     def _can_group(self) -> bool:
-        """Whether all that differs between streams in a forward is in batch norm layers that go by
-        the batch, and a step is a plain one."""
+        """Whether all that differs between streams in a forward is in batch norm layers, which can
+        keep them apart, and a step is a plain one."""
         slots, options = self._slots, self.options
         plain = slots.learn is None or type(slots.learn) is PlainStep
         pulled = any(isinstance(term, Pull) for term in slots.terms)
@@ -100,8 +103,7 @@ class Abreast(Turns):
         own = {id(weight) for layer in layers.values() for weight in layer.parameters()}
         # A layer that is called otherwise than batch norm is may do more than normalise.
         usual = all(type(layer).forward is _BatchNorm.forward for layer in layers.values())
-        known = by is None or type(by) is BatchStatistics
-        return known and usual and all(id(weight) in own for weight in trained)
+        return _parts(by) and usual and all(id(weight) in own for weight in trained)
 
     def _layers(self) -> dict[str, _BatchNorm]:
         by = self.network.statistics
@@ -134,37 +136,19 @@ class Abreast(Turns):
             for one in served
         ]
 
-    def _set_apart(self, streams: Sequence[Admitted]) -> NormsApart:
+    def _set_apart(self, streams: Sequence[Admitted]) -> Apart:
         """Norm layers with what each stream has in them."""
-        sizes, helds = [len(one.images) for one in streams], [one.held for one in streams]
-        apart = NormsApart(self._layers(), sizes)
-        names = {id(weight): name for name, weight in self._slots.task.parameters.items()}
-        trained = self.layout.stacked([f"model/{name}" for name in names.values()], helds)
-        apart.trained = {
-            name: trained[f"model/{name}"].requires_grad_(True) for name in names.values()
-        }
+        helds, parameters = [one.held for one in streams], self._slots.task.parameters
+        stacked = self.layout.stacked([f"model/{name}" for name in parameters], helds)
+        trained = {n: stacked[f"model/{n}"].detach().requires_grad_(True) for n in parameters}
+        images = Groups.in_order([len(one.images) for one in streams], self.network.device)
+        by = self.network.statistics
+        if isinstance(by, SteadyStatistics):
+            return SteadyApart(by, images, parameters, trained)
+        assert by is None or isinstance(by, BatchStatistics)  # `groups` has seen to it
+        return BatchApart(by, images, parameters, trained)
 
-        def own(weight: Tensor | None) -> Tensor | None:
-            if weight is None or id(weight) in names:
-                return None if weight is None else apart.trained[names[id(weight)]]
-            return weight.detach().expand(len(streams), -1)  # it does not train
-
-        kept = self.layout.stacked(
-            [
-                f"statistics/0/{name}.{of}"
-                for name in apart.layers
-                for of in ("running_mean", "running_var")
-            ],
-            helds,
-        )
-        for name, layer in apart.layers.items():
-            mean, var = (
-                kept[f"statistics/0/{name}.{of}"] for of in ("running_mean", "running_var")
-            )
-            apart.each[name] = LayerApart(own(layer.weight), own(layer.bias), mean, var)
-        return apart
-
-    def _forward(self, streams: Sequence[Admitted]) -> tuple[Step, NormsApart]:
+    def _forward(self, streams: Sequence[Admitted]) -> tuple[Step, Apart]:
         """All images at once, each stream's by itself where it matters."""
         apart, memory_format = self._set_apart(streams), self.network.memory_format
         images = self.network.prepare(torch.cat([one.images for one in streams]))
@@ -203,7 +187,7 @@ class Abreast(Turns):
             learn.clear()
         return member
 
-    def _finish(self, member: Member, apart: NormsApart, place: int) -> Served | Exception:
+    def _finish(self, member: Member, apart: Apart, place: int) -> Served | Exception:
         """Have a stream learn from what it found; an error is its own."""
         stream, state = member.stream, self._state
 
@@ -216,8 +200,7 @@ class Abreast(Turns):
             self._in_place = None
             assert member.draws is not None  # `_ask` has seen to it
             state.draws.state = member.draws
-            if isinstance(by := self.network.statistics, BatchStatistics):
-                by.take_in(apart.averages(place), len(stream.images))
+            apart.take_in(place)
             self.network.forwards = 1
             if member.proposal.stepped:
                 self._set_gradients(member, apart, place)
@@ -231,21 +214,35 @@ class Abreast(Turns):
         finally:
             self._clear()
 
-    def _set_gradients(self, member: Member, apart: NormsApart, place: int) -> None:
+    def _set_gradients(self, member: Member, apart: Apart, place: int) -> None:
         """Those through the forward, and those beside it."""
-        learn, proposal = self._slots.learn, member.proposal
+        learn, proposal, beside = self._slots.learn, member.proposal, member.gradients
         assert isinstance(learn, PlainStep)  # it has stepped
-        scale = FLOAT16_SCALE if self.network.precision is torch.float16 else 1.0
-        for name, weight in learn.parameters.items():
-            gradient = member.gradients.get(name)
-            if name in apart.gradients:
-                through = apart.gradients[name][place]
-                through = through / scale if scale != 1 else through
-                gradient = through if gradient is None else through + gradient
-            weight.grad = gradient
+        names, rows = apart.gradients
+        row = rows[place]
+        if self.network.precision is torch.float16:
+            row = row / FLOAT16_SCALE
+        pieces = row.split([learn.parameters[name].numel() for name in names])
+        for weight in learn.parameters.values():
+            weight.grad = None
+        for name, piece in zip(names, pieces, strict=True):
+            weight = learn.parameters[name]
+            weight.grad = piece.to(weight.dtype).view_as(weight)
+        for name, gradient in beside.items():
+            weight = learn.parameters[name]
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
         gradients = [each.grad for each in learn.parameters.values() if each.grad is not None]
-        proposal.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+        proposal.gradient_norm = (
+            torch.nn.utils.get_total_norm(gradients) if beside else torch.linalg.vector_norm(row)
+        )
 
     def _clear(self) -> None:
         if self._slots.learn is not None:
             self._slots.learn.clear()
+
+
+def _parts(by: Statistics | None) -> bool:
+    """Whether layers that go by these can keep streams apart."""
+    if type(by) is SteadyStatistics:
+        return by.norms.keys() == by.layers.keys()  # else some are as the source left them
+    return by is None or type(by) is BatchStatistics

@@ -122,13 +122,11 @@ class Layout:
 
     def stacked(self, names: Sequence[str], streams: Sequence[Held]) -> dict[str, Tensor]:
         """Small tensors of several streams, (streams, …) each: copies."""
-        kinds = {self.places[name][0] for name in names}
-        rows = {k: torch.stack([one.flat.get(k, self.start[k]) for one in streams]) for k in kinds}
         found = {}
-        for name in names:
-            (kind, start), like = self.places[name], self.fresh[name]
-            own = rows[kind][:, start : start + like.numel()]
-            found[name] = own.clone(memory_format=torch.contiguous_format).view(-1, *like.shape)
+        for kind in {self.places[name][0] for name in names}:
+            flats = torch.stack([one.flat.get(kind, self.start[kind]) for one in streams])
+            rows = dict(zip(self.small[kind], flats.split(self.sizes[kind], 1), strict=True))
+            found |= {n: rows[n].view(-1, *self.fresh[n].shape) for n in names if n in rows}
         return found
 
     # In a file, tensors lie behind each other by type alone, so that another device can read it.

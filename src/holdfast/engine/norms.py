@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -179,13 +179,17 @@ class BatchStatistics(Statistics):
     def _gather(self, share: float, uses: Tensor) -> None:
         self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** uses)
 
-    def take_in(self, averages: Mapping[str, tuple[Tensor, Tensor, int]], images: int) -> None:
-        """Averages of each layer that so many images went into elsewhere, and its uses there."""
-        own = [tensor for name in averages for tensor in self.average[name][:2]]
-        torch._foreach_copy_(own, [tensor for found in averages.values() for tensor in found[:2]])
-        for name, (_, _, uses) in averages.items():
-            self.average[name][2].add_(uses)
-        self._gather(self.share(images), torch.tensor([uses for *_, uses in averages.values()]))
+    def take_in(self, seen: Mapping[str, Sequence[Tensor]], images: int) -> None:
+        """What layers have seen of so many images elsewhere: by layer, for each time that it ran,
+        mean and unbiased variance, (2, channels)."""
+        share, uses = self.share(images), [len(seen[name]) for name in self.layers]
+        for use in range(max(uses, default=0)):
+            ran = [name for name in self.layers if use < len(seen[name])]
+            own = [tensor for name in ran for tensor in self.average[name][:2]]
+            found = [tensor for name in ran for tensor in seen[name][use].to(own[0].dtype)]
+            torch._foreach_lerp_(own, found, share)
+        torch._foreach_add_([self.average[name][2] for name in self.layers], uses)
+        self._gather(share, torch.tensor(uses))
 
     @contextmanager
     def alone(self) -> Iterator[None]:
