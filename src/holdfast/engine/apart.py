@@ -88,14 +88,14 @@ class BatchApart(Apart):
     ):
         super().__init__({} if by is None else by.layers, streams, parameters, trained)
         self.by = by
-        # By layer, for each time that it ran: of every stream mean and unbiased variance.
-        self.seen: dict[str, list[Tensor]] = {name: [] for name in self.layers}
+        # For each time that layers ran, by layer: of every stream mean and unbiased variance.
+        self.seen: list[dict[str, Tensor]] = []
 
     def normalise(self, name: str, layer: _BatchNorm, x: Tensor) -> Tensor:
         streams = self.streams
         mean, var, centred = streams.moments(x)
         values = streams.values(x)
-        self.seen[name].append(torch.stack([mean, var * (values / (values - 1))], 1))
+        self._see(name, torch.cat([mean, var * (values / (values - 1))], 1))
         scale, shift = self.of_streams(layer.weight), self.of_streams(layer.bias)
         scale = torch.ones_like(mean) if scale is None else scale
         shift = torch.zeros_like(mean) if shift is None else shift
@@ -105,9 +105,20 @@ class BatchApart(Apart):
         )
         return out
 
+    def _see(self, name: str, found: Tensor) -> None:
+        for before in self.seen:
+            if name not in before:
+                before[name] = found
+                return
+        self.seen.append({name: found})
+
+    @cached_property
+    def _seen(self) -> list[tuple[list[str], Tensor]]:
+        return [(list(found), torch.cat(list(found.values()), 1)) for found in self.seen]
+
     def take_in(self, stream: int) -> None:
         if self.by is not None:
-            seen = {name: [each[stream] for each in found] for name, found in self.seen.items()}
+            seen = [(names, values[stream]) for names, values in self._seen]
             self.by.take_in(seen, self.streams.sizes[stream])
 
 

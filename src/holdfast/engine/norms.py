@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -179,15 +179,15 @@ class BatchStatistics(Statistics):
     def _gather(self, share: float, uses: Tensor) -> None:
         self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** uses)
 
-    def take_in(self, seen: Mapping[str, Sequence[Tensor]], images: int) -> None:
-        """What layers have seen of so many images elsewhere: by layer, for each time that it ran,
-        mean and unbiased variance, (2, channels)."""
-        share, uses = self.share(images), [len(seen[name]) for name in self.layers]
-        for use in range(max(uses, default=0)):
-            ran = [name for name in self.layers if use < len(seen[name])]
-            own = [tensor for name in ran for tensor in self.average[name][:2]]
-            found = [tensor for name in ran for tensor in seen[name][use].to(own[0].dtype)]
+    def take_in(self, seen: Sequence[tuple[Collection[str], Tensor]], images: int) -> None:
+        """What layers have seen of so many images elsewhere: for each time that some ran, which,
+        and of each its mean and unbiased variance, all behind each other."""
+        share = self.share(images)
+        for names, values in seen:
+            own = [tensor for name in names for tensor in self.average[name][:2]]
+            found = values.to(own[0].dtype).split([len(tensor) for tensor in own])
             torch._foreach_lerp_(own, found, share)
+        uses = [sum(name in names for names, _ in seen) for name in self.layers]
         torch._foreach_add_([self.average[name][2] for name in self.layers], uses)
         self._gather(share, torch.tensor(uses))
 

@@ -80,12 +80,11 @@ class SteadyApart(Apart):
             raise ValueError("Norm layers run in another order than on the source's images.")
         split = self.look.split
         parts = x.split(self.streams.sizes)
-        return self._part(
-            [
-                split.groups(*image_moments(part)) if split and len(part) >= FEWEST else ()
-                for part in parts
-            ]
-        )
+        found = [
+            split.groups(*image_moments(part)) if split and len(part) >= FEWEST else ()
+            for part in parts
+        ]
+        return self._part(found) if any(found) else self.kinds
 
     def _part(self, found: list[tuple[Tensor, ...]]) -> Kinds:
         """Given positions of two kinds of image, where a stream has two."""
@@ -101,7 +100,7 @@ class SteadyApart(Apart):
             share += [count / images for count in counts]
         device = self.streams.of.device
         return Kinds(
-            Groups(torch.cat(of).to(device), sizes),
+            Groups(torch.cat(of).to(device), sizes) if any(found) else self.streams,
             torch.tensor(whose, device=device),
             torch.tensor(share, device=device),
             [tuple(len(kind) for kind in kinds) for kinds in found],

@@ -101,7 +101,8 @@ class Task:
             network = self.fresh()
             network.normalise(ByBatch())
             own = dict(network.model.named_parameters())
-            parameters = {name: own[name] for name in parameters}
+            # A caller's model may be frozen.
+            parameters = {name: own[name].requires_grad_(True) for name in parameters}
         return source.fisher_of(network, parameters, samples)
 
     def gaussians(self, *, diagonal: bool) -> Gaussians:
