@@ -7,12 +7,12 @@ from typing import ClassVar
 import pytest
 import torch
 from compositions import AT_ONCE, COMPOSITIONS
+from fleets import assert_alike
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from toys import group_norm, state_of, stream, toy_net, toy_source
+from toys import group_norm, stream, toy_net, toy_source
 
 import holdfast
-from holdfast.engine.abreast import Abreast
 from holdfast.parts import Term, TermResult
 from holdfast.recipes import registry
 
@@ -21,37 +21,11 @@ GROUPING += ["tent(optimizer=adam)", "eata(redundancy=2,nesterov=true)+debias+en
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 
 
-@pytest.fixture
-def groups(monkeypatch):
-    """How many streams were served together, each time that some were."""
-    seen = []
-    serve = Abreast.serve_together
-
-    def watched(self, streams):
-        found = serve(self, streams)
-        seen.append(len(found))
-        return found
-
-    monkeypatch.setattr(Abreast, "serve_together", watched)
-    return seen
-
-
 def forwards_of(fleet):
     """A list that grows with every forward of the network that streams share."""
     seen = []
     fleet._network.model.register_forward_hook(lambda *_: seen.append(1))
     return seen
-
-
-def assert_alike(fleet, adapters, tolerance):
-    for name, adapter in adapters.items():
-        fleet.health(name)  # puts its state in place
-        found, expected = state_of(fleet._network), state_of(adapter)
-        assert found.keys() == expected.keys()
-        for tensor, value in expected.items():
-            torch.testing.assert_close(
-                found[tensor], value, atol=tolerance, rtol=tolerance, msg=f"{name} {tensor}"
-            )
 
 
 def batches(dtype):
@@ -99,6 +73,9 @@ def test_a_fleet_is_as_many_adapters(spec, dtype, groups):
             assert (did.forwards, did.backwards) == (should.forwards, should.backwards)
             for label, loss in should.losses.items():
                 assert did.losses[label] == pytest.approx(loss, rel=10 * TOLERANCE[dtype])
+            assert did.split == should.split
+            assert dict(did.alpha) == pytest.approx(should.alpha, abs=10 * TOLERANCE[dtype])
+            assert dict(did.drift) == pytest.approx(should.drift, rel=10 * TOLERANCE[dtype])
     assert groups == [len(given) for given in batches(dtype)] and len(forwards) == len(groups)
     assert_alike(fleet, adapters, TOLERANCE[dtype])
 

@@ -17,7 +17,7 @@ from holdfast.engine.batch import Examined
 from holdfast.engine.held import Held
 from holdfast.engine.last import Last
 from holdfast.engine.moments import Groups
-from holdfast.engine.norms import BatchStatistics, Statistics
+from holdfast.engine.norms import BatchStatistics
 from holdfast.engine.steady import SteadyStatistics
 from holdfast.engine.steady_apart import SteadyApart
 from holdfast.engine.step import Step
@@ -103,7 +103,8 @@ class Abreast(Turns):
         own = {id(weight) for layer in layers.values() for weight in layer.parameters()}
         # A layer that is called otherwise than batch norm is may do more than normalise.
         usual = all(type(layer).forward is _BatchNorm.forward for layer in layers.values())
-        return _parts(by) and usual and all(id(weight) in own for weight in trained)
+        known = by is None or type(by) in (BatchStatistics, SteadyStatistics)
+        return known and usual and all(id(weight) in own for weight in trained)
 
     def _layers(self) -> dict[str, _BatchNorm]:
         by = self.network.statistics
@@ -239,10 +240,3 @@ class Abreast(Turns):
     def _clear(self) -> None:
         if self._slots.learn is not None:
             self._slots.learn.clear()
-
-
-def _parts(by: Statistics | None) -> bool:
-    """Whether layers that go by these can keep streams apart."""
-    if type(by) is SteadyStatistics:
-        return by.norms.keys() == by.layers.keys()  # else some are as the source left them
-    return by is None or type(by) is BatchStatistics

@@ -47,6 +47,8 @@ class SteadyApart(Apart):
         self.seen: dict[str, list[Tensor]] = {name: [] for name in by.norms}
 
     def normalise(self, name: str, layer: _BatchNorm, x: Tensor) -> Tensor:
+        if name not in self.by.norms:
+            raise ValueError(f"The norm layer {name!r} never ran on the source's images.")
         norm = self.by.norms[name]
         use, point = norm.begin(self.look)
         if norm.first and use == 0:

@@ -203,7 +203,7 @@ class PlainStep(Learn):
             raise ValueError(NOTHING_TRAINS)
         (total * scale if scale != 1 else total).backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        if scale != 1:
+        if scale != 1 and gradients:  # in a fleet's step they are yet to come
             torch._foreach_div_(gradients, scale)
         return torch.nn.utils.get_total_norm(gradients)
 
