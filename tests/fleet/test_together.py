@@ -17,7 +17,13 @@ from holdfast.parts import Term, TermResult
 from holdfast.recipes import registry
 
 GROUPING = [spec for spec in COMPOSITIONS if holdfast.compose(spec).groups]
-GROUPING += ["tent(optimizer=adam)", "eata(redundancy=2,nesterov=true)+debias+ensemble+prior"]
+GROUPING += [
+    "tent(optimizer=adam)",
+    "eata(redundancy=2,nesterov=true)+debias+ensemble+prior",
+    "roid(weight_consistency=0)",
+    "cmf(weight_consistency=0,noise=0.5)+debias+steady",
+    "shift(statistics=batch)+steady",
+]
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
 
 
