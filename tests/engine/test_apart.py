@@ -48,9 +48,7 @@ def apart(x, scale, shift, groups, own_mean, own_var, share):
     """A share of each group's own moments in those that it is normalised by."""
     mean, var, centred = groups.moments(x)
     center, spread = own_mean + share * (mean - own_mean), own_var + share * (var - own_var)
-    return GatedApart.apply(
-        x, scale, shift, centred, mean - center, spread, share, groups, 1e-5
-    )
+    return GatedApart.apply(x, scale, shift, centred, mean - center, spread, share, groups, 1e-5)
 
 
 @pytest.mark.parametrize("kind", OF)

@@ -223,7 +223,7 @@ class Abreast(Turns):
         row = rows[place]
         if self.network.precision is torch.float16:
             row = row / FLOAT16_SCALE
-        pieces = row.split([learn.parameters[name].numel() for name in names])
+        pieces = torch.split(row, [learn.parameters[name].numel() for name in names])
         for weight in learn.parameters.values():
             weight.grad = None
         for name, piece in zip(names, pieces, strict=True):

@@ -122,10 +122,11 @@ class Layout:
 
     def stacked(self, names: Sequence[str], streams: Sequence[Held]) -> dict[str, Tensor]:
         """Small tensors of several streams, (streams, …) each: copies."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for kind in {self.places[name][0] for name in names}:
             flats = torch.stack([one.flat.get(kind, self.start[kind]) for one in streams])
-            rows = dict(zip(self.small[kind], flats.split(self.sizes[kind], 1), strict=True))
+            pieces = torch.split(flats, self.sizes[kind], 1)
+            rows = dict(zip(self.small[kind], pieces, strict=True))
             found |= {n: rows[n].view(-1, *self.fresh[n].shape) for n in names if n in rows}
         return found
 

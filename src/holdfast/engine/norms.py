@@ -185,7 +185,7 @@ class BatchStatistics(Statistics):
         share = self.share(images)
         for names, values in seen:
             own = [tensor for name in names for tensor in self.average[name][:2]]
-            found = values.to(own[0].dtype).split([len(tensor) for tensor in own])
+            found = torch.split(values.to(own[0].dtype), [len(tensor) for tensor in own])
             torch._foreach_lerp_(own, found, share)
         uses = [sum(name in names for names, _ in seen) for name in self.layers]
         torch._foreach_add_([self.average[name][2] for name in self.layers], uses)

@@ -81,7 +81,7 @@ class SteadyApart(Apart):
         if self.look.believed:
             raise ValueError("Norm layers run in another order than on the source's images.")
         split = self.look.split
-        parts = x.split(self.streams.sizes)
+        parts = torch.split(x, list(self.streams.sizes))
         found = [
             split.groups(*image_moments(part)) if split and len(part) >= FEWEST else ()
             for part in parts

@@ -101,8 +101,9 @@ class Task:
             network = self.fresh()
             network.normalise(ByBatch())
             own = dict(network.model.named_parameters())
-            # A caller's model may be frozen.
-            parameters = {name: own[name].requires_grad_(True) for name in parameters}
+            parameters = {name: own[name] for name in parameters}
+            for parameter in parameters.values():
+                parameter.requires_grad_(True)  # a caller's model may be frozen
         return source.fisher_of(network, parameters, samples)
 
     def gaussians(self, *, diagonal: bool) -> Gaussians:
