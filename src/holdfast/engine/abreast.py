@@ -223,19 +223,16 @@ class Abreast(Turns):
         row = rows[place]
         if self.network.precision is torch.float16:
             row = row / FLOAT16_SCALE
-        pieces = torch.split(row, [learn.parameters[name].numel() for name in names])
-        for weight in learn.parameters.values():
-            weight.grad = None
-        for name, piece in zip(names, pieces, strict=True):
-            weight = learn.parameters[name]
-            weight.grad = piece.to(weight.dtype).view_as(weight)
-        for name, gradient in beside.items():
-            weight = learn.parameters[name]
-            weight.grad = gradient if weight.grad is None else weight.grad + gradient
-        gradients = [each.grad for each in learn.parameters.values() if each.grad is not None]
-        proposal.gradient_norm = (
-            torch.nn.utils.get_total_norm(gradients) if beside else torch.linalg.vector_norm(row)
-        )
+        sizes = [learn.parameters[name].numel() for name in names]
+        found = dict(zip(names, torch.split(row, sizes), strict=True))
+        if both := [name for name in names if name in beside]:
+            added = [beside[name].reshape(-1) for name in both]
+            torch._foreach_add_([found[name] for name in both], added)
+        others = {name: each for name, each in beside.items() if name not in found}
+        for name, weight in learn.parameters.items():
+            gradient = found.get(name, others.get(name))
+            weight.grad = None if gradient is None else gradient.to(weight.dtype).view_as(weight)
+        proposal.gradient_norm = torch.nn.utils.get_total_norm([row, *others.values()])
 
     def _clear(self) -> None:
         if self._slots.learn is not None:

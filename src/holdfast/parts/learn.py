@@ -196,7 +196,8 @@ class PlainStep(Learn):
             group["lr"] = usual
 
     def clear(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
     def _gradients(self, total: Tensor, scale: float) -> Tensor:
         if not total.requires_grad:
