@@ -161,7 +161,10 @@ def loss_of(net, weights, images):
     [
         ("tent(select=all)", {}),
         ("sar", {}),
-        ("bn(prior=16)", {}),
+        ("bn(statistics=running)", {}),
+        ("roid", {}),
+        ("debias(balance=auto)", {}),
+        ("tent+lame", {}),
         ("tent+consistency", {}),
         ("tent", {"compile": True}),
     ],

@@ -54,9 +54,11 @@ def test_streams_believe_what_is_their_own(kind, spec, dtype, groups):
     assert {len(did.split) for did in seen} == {0, 2}
 
 
-def test_single_images_of_all_streams_at_once(groups):
-    net = toy_net(dtype=torch.float64)
-    source, spec = source_of(net), "tent(lr=0.005)+steady"
+@pytest.mark.parametrize("kind", NETS)
+@pytest.mark.parametrize("spec", ["tent(lr=0.005)+steady", "bn(prior=16)", "bn(alpha=0.1)"])
+def test_single_images_of_all_streams_at_once(kind, spec, groups):
+    net = NETS[kind](dtype=torch.float64)
+    source = source_of(net)
     fleet = holdfast.Fleet(net, spec, source=source)
     adapters = {name: holdfast.adapt(net, spec, source=source) for name in "abc"}
     for images in batches(torch.float64):

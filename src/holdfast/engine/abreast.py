@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -14,6 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.engine.apart import Apart, BatchApart, StreamStep, go_back
 from holdfast.engine.batch import Examined
+from holdfast.engine.blend import BlendedStatistics
+from holdfast.engine.blend_apart import BlendApart
 from holdfast.engine.held import Held
 from holdfast.engine.last import Last
 from holdfast.engine.moments import Groups
@@ -25,6 +27,14 @@ from holdfast.engine.turns import Turns
 from holdfast.parts.learn import FLOAT16_SCALE, PlainStep, Proposal
 from holdfast.parts.predict import Predicted
 from holdfast.parts.terms import Pull
+
+# By what batch norm layers go by: how they do that for several streams at once.
+APART: Mapping[type, Callable[..., Apart]] = {
+    type(None): BatchApart,
+    BatchStatistics: BatchApart,
+    SteadyStatistics: SteadyApart,
+    BlendedStatistics: BlendApart,
+}
 
 
 class Admitted(NamedTuple):
@@ -103,8 +113,7 @@ class Abreast(Turns):
         own = {id(weight) for layer in layers.values() for weight in layer.parameters()}
         # A layer that is called otherwise than batch norm is may do more than normalise.
         usual = all(type(layer).forward is _BatchNorm.forward for layer in layers.values())
-        known = by is None or type(by) in (BatchStatistics, SteadyStatistics)
-        return known and usual and all(id(weight) in own for weight in trained)
+        return type(by) in APART and usual and all(id(weight) in own for weight in trained)
 
     def _layers(self) -> dict[str, _BatchNorm]:
         by = self.network.statistics
@@ -144,10 +153,7 @@ class Abreast(Turns):
         trained = {n: stacked[f"model/{n}"].detach().requires_grad_(True) for n in parameters}
         images = Groups.in_order([len(one.images) for one in streams], self.network.device)
         by = self.network.statistics
-        if isinstance(by, SteadyStatistics):
-            return SteadyApart(by, images, parameters, trained)
-        assert by is None or isinstance(by, BatchStatistics)  # `groups` has seen to it
-        return BatchApart(by, images, parameters, trained)
+        return APART[type(by)](by, images, parameters, trained)
 
     def _forward(self, streams: Sequence[Admitted]) -> tuple[Step, Apart]:
         """All images at once, each stream's by itself where it matters."""

@@ -68,6 +68,14 @@ class Apart(ABC):
             return None if weight is None else self._own[id(weight)]
         return weight.detach().expand(len(self.streams.sizes), -1)  # it does not train
 
+    def affine_of(self, layer: _BatchNorm, like: Tensor) -> tuple[Tensor, Tensor]:
+        """A layer's scale and shift for each stream; 1 and 0 where it has none."""
+        scale, shift = self.of_streams(layer.weight), self.of_streams(layer.bias)
+        return (
+            torch.ones_like(like) if scale is None else scale,
+            torch.zeros_like(like) if shift is None else shift,
+        )
+
     @cached_property
     def gradients(self) -> tuple[list[str], Tensor]:
         """Of what trains, where there is one: names, and for each stream all of them behind each
@@ -96,9 +104,7 @@ class BatchApart(Apart):
         mean, var, centred = streams.moments(x)
         values = streams.values(x)
         self._see(name, torch.cat([mean, var * (values / (values - 1))], 1))
-        scale, shift = self.of_streams(layer.weight), self.of_streams(layer.bias)
-        scale = torch.ones_like(mean) if scale is None else scale
-        shift = torch.zeros_like(mean) if shift is None else shift
+        scale, shift = self.affine_of(layer, mean)
         none, all_of_it = mean.new_zeros(()), mean.new_ones(())
         out: Tensor = GatedApart.apply(  # type: ignore[no-untyped-call]
             x, scale, shift, centred, none, var, all_of_it, streams, layer.eps
