@@ -8,7 +8,7 @@ from holdfast.engine.moments import Groups, batch_moments
 
 SHAPES = [(3, 2, 2), (3,), (3, 5)]
 # Groups of one size after each other, of different sizes, and among each other.
-OF = {"even": [0, 0, 1, 1, 2, 2], "ragged": [0, 0, 0, 0, 1, 2, 2], "mixed": [1, 0, 2, 0, 0, 1, 2]}
+OF = {"even": [0, 0, 1, 1, 2, 2], "ragged": [0, 0, 0, 1, 2, 2], "mixed": [1, 0, 2, 0, 0, 1, 2]}
 
 
 def groups_of(kind):

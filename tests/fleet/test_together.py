@@ -8,6 +8,7 @@ import pytest
 import torch
 from compositions import AT_ONCE, COMPOSITIONS
 from fleets import assert_alike
+from steady_toys import varied_net
 from torch import nn
 from torch.func import functional_call, grad, vmap
 from toys import group_norm, stream, toy_net, toy_source
@@ -177,6 +178,20 @@ def test_what_cannot_go_together_goes_one_after_the_other(net, groups, spec, opt
         found = fleet.step({"one": images, "two": images[:7]})
         adapter = holdfast.adapt(net, spec, source=toy_source(net, 16))
         assert torch.equal(found["two"], adapter(images[:7])) and not groups
+
+
+@pytest.mark.parametrize("spec", ["tent(lr=0.005)", "bn(prior=16)"])
+def test_layers_that_run_twice_and_those_without_scales(spec, groups):
+    net = varied_net()
+    fleet = holdfast.Fleet(net, spec)
+    adapters = {name: holdfast.adapt(net, spec) for name in ("one", "two")}
+    for images in stream(("some", "all", "some"), torch.float64):
+        given = {"one": images, "two": images[3:]}
+        for name, logits in fleet.step(given).items():
+            expected = adapters[name](given[name])
+            torch.testing.assert_close(logits, expected, atol=1e-8, rtol=0)
+    assert groups == [2, 2, 2]
+    assert_alike(fleet, adapters, 1e-8)
 
 
 class Gated(nn.BatchNorm2d):
