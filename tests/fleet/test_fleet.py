@@ -33,7 +33,9 @@ def given(images):
 
 
 @pytest.mark.parametrize("options", [{}, {"window": 20}, {"guard": "rollback"}], ids=str)
-@pytest.mark.parametrize("spec", [SPEC, "rotta(capacity=12,every=20)", "tent+consistency"])
+@pytest.mark.parametrize(
+    "spec", [SPEC, f"{SPEC}+steady", "rotta(capacity=12,every=20)", "tent+consistency"]
+)
 def test_evicted_and_brought_back_is_never_evicted_bit_for_bit(
     make, net, source, monkeypatch, spec, options
 ):
@@ -52,13 +54,14 @@ def test_evicted_and_brought_back_is_never_evicted_bit_for_bit(
             assert_same_state(tight._network._state.latest, adapter._state.latest)
 
 
-def test_a_new_process_goes_on_from_the_folder(make):
-    first, second = make(), make(folder=None)
+@pytest.mark.parametrize("spec", [SPEC, f"{SPEC}+steady"])
+def test_a_new_process_goes_on_from_the_folder(make, spec):
+    first, second = make(spec), make(spec, folder=None)
     for images in stream(("some", "all")):
         for fleet in (first, second):
             fleet.step(given(images))
     first.save()
-    later = make()
+    later = make(spec)
     assert later.streams() == sorted(NAMES) and not later._seats
     (images,) = stream(("some",), seed=3)
     expected = second.step(given(images))
@@ -66,8 +69,9 @@ def test_a_new_process_goes_on_from_the_folder(make):
         assert torch.equal(logits, expected[name])
 
 
-def test_a_step_of_more_streams_than_may_be_in_memory(make, monkeypatch):
-    roomy, tight = make(folder=None), make(resident=2)
+@pytest.mark.parametrize("spec", [SPEC, f"{SPEC}+steady"])
+def test_a_step_of_more_streams_than_may_be_in_memory(make, spec):
+    roomy, tight = make(spec, folder=None), make(spec, resident=2)
     for images in stream(("some", "all", "some")):
         expected = roomy.step(given(images))
         for name, logits in tight.step(given(images)).items():

@@ -7,40 +7,25 @@ from typing import ClassVar
 import pytest
 import torch
 from compositions import AT_ONCE, COMPOSITIONS
+from fleets import assert_alike
+from steady_toys import varied_net
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from toys import group_norm, state_of, stream, toy_net, toy_source
+from toys import group_norm, stream, toy_net, toy_source
 
 import holdfast
-from holdfast.engine import apart
-from holdfast.engine.abreast import Abreast
 from holdfast.parts import Term, TermResult
 from holdfast.recipes import registry
 
 GROUPING = [spec for spec in COMPOSITIONS if holdfast.compose(spec).groups]
-GROUPING += ["tent(optimizer=adam)", "eata(redundancy=2,nesterov=true)+debias+ensemble+prior"]
+GROUPING += [
+    "tent(optimizer=adam)",
+    "eata(redundancy=2,nesterov=true)+debias+ensemble+prior",
+    "roid(weight_consistency=0)",
+    "cmf(weight_consistency=0,noise=0.5)+debias+steady",
+    "shift(statistics=batch)+steady",
+]
 TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4}
-
-
-@pytest.fixture(params=["one call", "one call a stream"])
-def calls(request, monkeypatch):
-    """Both ways in which norm layers keep streams apart."""
-    monkeypatch.setattr(apart, "calls_cost", lambda x: request.param == "one call")
-
-
-@pytest.fixture
-def groups(monkeypatch):
-    """How many streams were served together, each time that some were."""
-    seen = []
-    serve = Abreast.serve_together
-
-    def watched(self, streams):
-        found = serve(self, streams)
-        seen.append(len(found))
-        return found
-
-    monkeypatch.setattr(Abreast, "serve_together", watched)
-    return seen
 
 
 def forwards_of(fleet):
@@ -48,17 +33,6 @@ def forwards_of(fleet):
     seen = []
     fleet._network.model.register_forward_hook(lambda *_: seen.append(1))
     return seen
-
-
-def assert_alike(fleet, adapters, tolerance):
-    for name, adapter in adapters.items():
-        fleet.health(name)  # puts its state in place
-        found, expected = state_of(fleet._network), state_of(adapter)
-        assert found.keys() == expected.keys()
-        for tensor, value in expected.items():
-            torch.testing.assert_close(
-                found[tensor], value, atol=tolerance, rtol=tolerance, msg=f"{name} {tensor}"
-            )
 
 
 def batches(dtype):
@@ -83,7 +57,7 @@ KINDS = [("some",) * 5, ("all", "some", "some", "all", "some"), ("all",) * 5]
     "spec",
     [pytest.param(s, marks=[] if s in AT_ONCE else pytest.mark.slow) for s in GROUPING],
 )
-def test_a_fleet_is_as_many_adapters(spec, dtype, calls, groups):
+def test_a_fleet_is_as_many_adapters(spec, dtype, groups):
     net = toy_net(dtype=dtype)
     source = toy_source(net, 16)
     fleet = holdfast.Fleet(net, spec, source=source)
@@ -106,6 +80,9 @@ def test_a_fleet_is_as_many_adapters(spec, dtype, calls, groups):
             assert (did.forwards, did.backwards) == (should.forwards, should.backwards)
             for label, loss in should.losses.items():
                 assert did.losses[label] == pytest.approx(loss, rel=10 * TOLERANCE[dtype])
+            assert did.split == should.split
+            assert dict(did.alpha) == pytest.approx(should.alpha, abs=10 * TOLERANCE[dtype])
+            assert dict(did.drift) == pytest.approx(should.drift, rel=10 * TOLERANCE[dtype])
     assert groups == [len(given) for given in batches(dtype)] and len(forwards) == len(groups)
     assert_alike(fleet, adapters, TOLERANCE[dtype])
 
@@ -148,7 +125,7 @@ def test_draws_are_each_streams_own(net, groups, monkeypatch):
     assert_alike(fleet, adapters, 1e-4)
 
 
-def test_a_step_is_each_streams_own_gradient(calls, groups):
+def test_a_step_is_each_streams_own_gradient(groups):
     """Beside torch's own way to many gradients: vmap of grad."""
     net, rate = toy_net(dtype=torch.float64), 0.1
     fleet = holdfast.Fleet(net, f"tent(lr={rate},momentum=0)")
@@ -184,9 +161,11 @@ def loss_of(net, weights, images):
     ("spec", "options"),
     [
         ("tent(select=all)", {}),
-        ("tent+steady", {}),
         ("sar", {}),
-        ("bn(prior=16)", {}),
+        ("bn(statistics=running)", {}),
+        ("roid", {}),
+        ("debias(balance=auto)", {}),
+        ("tent+lame", {}),
         ("tent+consistency", {}),
         ("tent", {"compile": True}),
     ],
@@ -199,6 +178,20 @@ def test_what_cannot_go_together_goes_one_after_the_other(net, groups, spec, opt
         found = fleet.step({"one": images, "two": images[:7]})
         adapter = holdfast.adapt(net, spec, source=toy_source(net, 16))
         assert torch.equal(found["two"], adapter(images[:7])) and not groups
+
+
+@pytest.mark.parametrize("spec", ["tent(lr=0.005)", "bn(prior=16)"])
+def test_layers_that_run_twice_and_those_without_scales(spec, groups):
+    net = varied_net()
+    fleet = holdfast.Fleet(net, spec)
+    adapters = {name: holdfast.adapt(net, spec) for name in ("one", "two")}
+    for images in stream(("some", "all", "some"), torch.float64):
+        given = {"one": images, "two": images[3:]}
+        for name, logits in fleet.step(given).items():
+            expected = adapters[name](given[name])
+            torch.testing.assert_close(logits, expected, atol=1e-8, rtol=0)
+    assert groups == [2, 2, 2]
+    assert_alike(fleet, adapters, 1e-8)
 
 
 class Gated(nn.BatchNorm2d):
@@ -233,7 +226,7 @@ def test_images_of_other_shapes_and_single_ones_go_by_themselves(net, groups):
         torch.testing.assert_close(found[name], expected, atol=1e-4, rtol=0)
 
 
-def test_windows_are_each_streams_own(net, groups, calls):
+def test_windows_are_each_streams_own(net, groups):
     fleet = holdfast.Fleet(net, "eta(redundancy=2)", window=6)
     adapters = {name: holdfast.adapt(net, "eta(redundancy=2)", window=6) for name in ("one", "two")}
     for number, images in enumerate(stream(("some", "all", "some", "some"))):
@@ -245,7 +238,7 @@ def test_windows_are_each_streams_own(net, groups, calls):
     assert_alike(fleet, adapters, 1e-4)
 
 
-def test_a_stream_that_overflows_changes_nothing(net, groups, calls):
+def test_a_stream_that_overflows_changes_nothing(net, groups):
     fleet = holdfast.Fleet(net, "tent", input_range=None)
     adapters = {name: holdfast.adapt(net, "tent") for name in ("wild", "calm")}
     first, second = stream(("some", "all"))
@@ -261,7 +254,7 @@ def test_a_stream_that_overflows_changes_nothing(net, groups, calls):
 
 
 @pytest.mark.parametrize("where", [torch.no_grad, torch.inference_mode])
-def test_it_learns_where_gradients_are_switched_off(net, where, calls):
+def test_it_learns_where_gradients_are_switched_off(net, where):
     fleet, adapter = holdfast.Fleet(net, "tent"), holdfast.adapt(net, "tent")
     first, second = stream(("some", "all"))
     with where():
@@ -304,7 +297,7 @@ class Viewing(nn.Module):
         return self.fc(self.norm(self.conv(images)).view(len(images), -1))
 
 
-def test_a_network_that_changes_its_memory_format_on_the_way(groups, calls):
+def test_a_network_that_changes_its_memory_format_on_the_way(groups):
     torch.manual_seed(0)
     viewing = Viewing().eval()
     fleet = holdfast.Fleet(viewing, "tent(lr=0.1)")

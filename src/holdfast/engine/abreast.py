@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -12,16 +12,29 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from holdfast.engine.apart import LayerApart, NormsApart, StreamStep, go_back
+from holdfast.engine.apart import Apart, BatchApart, StreamStep, go_back
 from holdfast.engine.batch import Examined
+from holdfast.engine.blend import BlendedStatistics
+from holdfast.engine.blend_apart import BlendApart
 from holdfast.engine.held import Held
 from holdfast.engine.last import Last
+from holdfast.engine.moments import Groups
 from holdfast.engine.norms import BatchStatistics
+from holdfast.engine.steady import SteadyStatistics
+from holdfast.engine.steady_apart import SteadyApart
 from holdfast.engine.step import Step
 from holdfast.engine.turns import Turns
 from holdfast.parts.learn import FLOAT16_SCALE, PlainStep, Proposal
 from holdfast.parts.predict import Predicted
 from holdfast.parts.terms import Pull
+
+# By what batch norm layers go by: how they do that for several streams at once.
+APART: Mapping[type, Callable[..., Apart]] = {
+    type(None): BatchApart,
+    BatchStatistics: BatchApart,
+    SteadyStatistics: SteadyApart,
+    BlendedStatistics: BlendApart,
+}
 
 
 class Admitted(NamedTuple):
@@ -85,8 +98,8 @@ class Abreast(Turns):
         }
 
     def _can_group(self) -> bool:
-        """Whether all that differs between streams in a forward is in batch norm layers that go by
-        the batch, and a step is a plain one."""
+        """Whether all that differs between streams in a forward is in batch norm layers, which can
+        keep them apart, and a step is a plain one."""
         slots, options = self._slots, self.options
         plain = slots.learn is None or type(slots.learn) is PlainStep
         pulled = any(isinstance(term, Pull) for term in slots.terms)
@@ -100,8 +113,7 @@ class Abreast(Turns):
         own = {id(weight) for layer in layers.values() for weight in layer.parameters()}
         # A layer that is called otherwise than batch norm is may do more than normalise.
         usual = all(type(layer).forward is _BatchNorm.forward for layer in layers.values())
-        known = by is None or type(by) is BatchStatistics
-        return known and usual and all(id(weight) in own for weight in trained)
+        return type(by) in APART and usual and all(id(weight) in own for weight in trained)
 
     def _layers(self) -> dict[str, _BatchNorm]:
         by = self.network.statistics
@@ -110,9 +122,9 @@ class Abreast(Turns):
     def admit(self, held: Held, images: Tensor) -> Admitted:
         """Check a stream's images, and put them behind those of its window."""
         window, self._in_place = self._state.window, None
-        earlier = held.extra.get("window")
+        kept = held.extra.get("window")
         with torch.inference_mode(False):
-            window.images = None if earlier is None else self.network.prepare(earlier)
+            window.images = None if kept is None else self.network.prepare(kept)
             batch, newest = self._admit(images)
             return Admitted(held, batch, newest, window.after(batch))
 
@@ -136,38 +148,16 @@ class Abreast(Turns):
             for outcome in served
         ]
 
-    def _set_apart(self, streams: Sequence[Admitted]) -> NormsApart:
+    def _set_apart(self, streams: Sequence[Admitted]) -> Apart:
         """Norm layers with what each stream has in them."""
-        sizes = [len(stream.images) for stream in streams]
-        helds = [stream.held for stream in streams]
-        apart = NormsApart(self._layers(), sizes)
-        names = {id(weight): name for name, weight in self._slots.task.parameters.items()}
-        trained = self.layout.stacked([f"model/{name}" for name in names.values()], helds)
-        apart.trained = {
-            name: trained[f"model/{name}"].requires_grad_(True) for name in names.values()
-        }
+        helds, parameters = [stream.held for stream in streams], self._slots.task.parameters
+        stacked = self.layout.stacked([f"model/{name}" for name in parameters], helds)
+        trained = {n: stacked[f"model/{n}"].detach().requires_grad_(True) for n in parameters}
+        images = Groups.in_order([len(stream.images) for stream in streams], self.network.device)
+        by = self.network.statistics
+        return APART[type(by)](by, images, parameters, trained)
 
-        def own(weight: Tensor | None) -> Tensor | None:
-            if weight is None or id(weight) in names:
-                return None if weight is None else apart.trained[names[id(weight)]]
-            return weight.detach().expand(len(streams), -1)  # it does not train
-
-        averages = self.layout.stacked(
-            [
-                f"statistics/0/{name}.{of}"
-                for name in apart.layers
-                for of in ("running_mean", "running_var")
-            ],
-            helds,
-        )
-        for name, layer in apart.layers.items():
-            mean, var = (
-                averages[f"statistics/0/{name}.{of}"] for of in ("running_mean", "running_var")
-            )
-            apart.each[name] = LayerApart(own(layer.weight), own(layer.bias), mean, var)
-        return apart
-
-    def _forward(self, streams: Sequence[Admitted]) -> tuple[Step, NormsApart]:
+    def _forward(self, streams: Sequence[Admitted]) -> tuple[Step, Apart]:
         """All images at once, each stream's by itself where it matters."""
         apart, memory_format = self._set_apart(streams), self.network.memory_format
         images = self.network.prepare(torch.cat([stream.images for stream in streams]))
@@ -180,7 +170,7 @@ class Abreast(Turns):
         return whole, apart
 
     def _examine(self, streams: Sequence[Admitted], whole: Step) -> list[Member]:
-        """Each stream's answer and proposal for its part; and one backward for all."""
+        """What each stream makes of its part; and one backward."""
         members, first = [], 0
         for stream in streams:
             step = StreamStep(whole, stream.images, first, stream.newest)
@@ -206,8 +196,8 @@ class Abreast(Turns):
             learn.clear()
         return member
 
-    def _finish(self, member: Member, apart: NormsApart, index: int) -> Served | Exception:
-        """Let a stream learn from its part; its error is given back, since others go on."""
+    def _finish(self, member: Member, apart: Apart, place: int) -> Served | Exception:
+        """Have a stream learn from what it found; an error is its own."""
         stream, state = member.stream, self._state
 
         def undo() -> None:
@@ -219,11 +209,10 @@ class Abreast(Turns):
             self._in_place = None
             assert member.draws is not None  # `_ask` has seen to it
             state.draws.state = member.draws
-            if isinstance(by := self.network.statistics, BatchStatistics):
-                by.take_in(apart.averages(index), len(stream.images))
+            apart.take_in(place)
             self.network.forwards = 1
             if member.proposal.stepped:
-                self._set_gradients(member, apart, index)
+                self._set_gradients(member, apart, place)
             batch = Examined(member.step, member.answer, member.proposal)
             logits, did = self._conclude(batch, undo)
             if did.refused is None:
@@ -234,22 +223,24 @@ class Abreast(Turns):
         finally:
             self._clear()
 
-    def _set_gradients(self, member: Member, apart: NormsApart, index: int) -> None:
-        """Add the gradients through the forward to those that did not go through it."""
-        learn, proposal = self._slots.learn, member.proposal
+    def _set_gradients(self, member: Member, apart: Apart, place: int) -> None:
+        """Those through the forward, and those beside it."""
+        learn, proposal, beside = self._slots.learn, member.proposal, member.gradients
         assert isinstance(learn, PlainStep)  # it has stepped
-        scale = FLOAT16_SCALE if self.network.precision is torch.float16 else 1.0
+        names, rows = apart.gradients
+        row = rows[place]
+        if self.network.precision is torch.float16:
+            row = row / FLOAT16_SCALE
+        sizes = [learn.parameters[name].numel() for name in names]
+        gradients = dict(zip(names, torch.split(row, sizes), strict=True))
+        if both := [name for name in names if name in beside]:
+            added = [beside[name].reshape(-1) for name in both]
+            torch._foreach_add_([gradients[name] for name in both], added)
+        others = {name: gradient for name, gradient in beside.items() if name not in gradients}
         for name, weight in learn.parameters.items():
-            gradient = member.gradients.get(name)
-            if name in apart.gradients:
-                through = apart.gradients[name][index]
-                through = through / scale if scale != 1 else through
-                gradient = through if gradient is None else through + gradient
-            weight.grad = gradient
-        gradients = [
-            parameter.grad for parameter in learn.parameters.values() if parameter.grad is not None
-        ]
-        proposal.gradient_norm = torch.nn.utils.get_total_norm(gradients)
+            gradient = gradients.get(name, others.get(name))
+            weight.grad = None if gradient is None else gradient.to(weight.dtype).view_as(weight)
+        proposal.gradient_norm = torch.nn.utils.get_total_norm([row, *others.values()])
 
     def _clear(self) -> None:
         if self._slots.learn is not None:

@@ -2,122 +2,132 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
-from torch import Tensor
-from torch.nn.functional import batch_norm
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.engine.heads import Call
+from holdfast.engine.mixed import GatedApart
+from holdfast.engine.moments import Groups
 from holdfast.engine.norms import BatchStatistics
 from holdfast.engine.step import Step
 
 
-@dataclass
-class LayerApart:
-    """What a batch norm layer has for each stream, (streams, channels): scale and shift, where it
-    has some; averages, which the forward takes its images into; and how often it was used."""
+class Apart(ABC):
+    """The batch norm layers of a network, for several streams' images in one batch.
 
-    weight: Tensor | None
-    bias: Tensor | None
-    mean: Tensor
-    var: Tensor
-    uses: int = 0
-
-
-class NormsApart:
-    """The batch norm layers of a network, for streams of so many images each, in stream order.
-
-    trained: scales and shifts of all streams that train, by their names in the network.
+    streams: which images are whose. parameters: what trains; trained: of each of these, all
+    streams' values, (streams, channels).
     """
 
-    def __init__(self, layers: Mapping[str, _BatchNorm], sizes: Sequence[int]):
-        self.layers, self.sizes = layers, list(sizes)
-        self.shares = [BatchStatistics.share(size) for size in sizes]
-        self.each: dict[str, LayerApart] = {}
-        self.trained: dict[str, Tensor] = {}
+    def __init__(
+        self,
+        layers: Mapping[str, _BatchNorm],
+        streams: Groups,
+        parameters: Mapping[str, nn.Parameter],
+        trained: Mapping[str, Tensor],
+    ):
+        self.layers, self.streams, self.trained = layers, streams, trained
+        self._own = {id(weight): trained[name] for name, weight in parameters.items()}
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside, layers normalise so."""
+        before = {name: vars(layer).pop("forward", None) for name, layer in self.layers.items()}
         try:
             for name, layer in self.layers.items():
-                layer.forward = partial(self._forward, layer, self.each[name])  # type: ignore[method-assign]
+                layer.forward = partial(self._forward, name, layer)  # type: ignore[method-assign]
             yield
         finally:
-            for layer in self.layers.values():
-                vars(layer).pop("forward", None)
+            for name, layer in self.layers.items():
+                del layer.forward
+                if before[name] is not None:
+                    layer.forward = before[name]  # type: ignore[method-assign]
+
+    def _forward(self, name: str, layer: _BatchNorm, x: Tensor) -> Tensor:
+        if len(x) != len(self.streams.of):
+            raise ValueError("A norm layer sees other images than those of the batch.")
+        return self.normalise(name, layer, x)
+
+    @abstractmethod
+    def normalise(self, name: str, layer: _BatchNorm, x: Tensor) -> Tensor:
+        """What a layer makes of all streams' images."""
+
+    @abstractmethod
+    def take_in(self, stream: int) -> None:
+        """Record a stream's images, with its own state in place."""
+
+    def of_streams(self, weight: Tensor | None) -> Tensor | None:
+        """A layer's scale or shift for each stream, (streams, channels), if it has one."""
+        if weight is None or id(weight) in self._own:
+            return None if weight is None else self._own[id(weight)]
+        return weight.detach().expand(len(self.streams.sizes), -1)  # it does not train
+
+    def affine_of(self, layer: _BatchNorm, like: Tensor) -> tuple[Tensor, Tensor]:
+        """A layer's scale and shift for each stream; 1 and 0 where it has none."""
+        scale, shift = self.of_streams(layer.weight), self.of_streams(layer.bias)
+        return (
+            torch.ones_like(like) if scale is None else scale,
+            torch.zeros_like(like) if shift is None else shift,
+        )
 
     @cached_property
-    def gradients(self) -> dict[str, tuple[Tensor, ...]]:
-        """Of what trains, by name and stream; asked for after the backward."""
-        found = {name: values.grad for name, values in self.trained.items()}
-        return {name: each.unbind() for name, each in found.items() if each is not None}
-
-    def averages(self, stream: int) -> dict[str, tuple[Tensor, Tensor, int]]:
-        """What a stream's images have gone into: by layer mean, variance, and uses."""
-        return {n: (own.mean[stream], own.var[stream], own.uses) for n, own in self.each.items()}
-
-    def _forward(self, layer: _BatchNorm, own: LayerApart, x: Tensor) -> Tensor:
-        if len(x) != sum(self.sizes):
-            raise ValueError("A norm layer sees other images than those of the batch.")
-        own.uses += 1
-        if len(set(self.sizes)) == 1 and calls_cost(x):
-            return self._in_one_call(layer, own, x)
-        each = zip(
-            torch.split(x, self.sizes),
-            own.mean.unbind(),
-            own.var.unbind(),
-            self._by_stream(own.weight),
-            self._by_stream(own.bias),
-            self.shares,
-            strict=True,
-        )
-        return torch.cat(
-            [
-                batch_norm(images, mean, var, weight, bias, True, share, layer.eps)
-                for images, mean, var, weight, bias, share in each
-            ]
-        )
-
-    def _by_stream(self, values: Tensor | None) -> Sequence[Tensor | None]:
-        return [None] * len(self.sizes) if values is None else values.unbind()
-
-    def _in_one_call(self, layer: _BatchNorm, own: LayerApart, x: Tensor) -> Tensor:
-        """A channel of one stream is a channel of its own."""
-        streams, size = len(self.sizes), self.sizes[0]
-        apart = x.view(streams, size, *x.shape[1:]).transpose(0, 1)
-        found = batch_norm(
-            apart.flatten(1, 2),
-            own.mean.view(-1),
-            own.var.view(-1),
-            None if own.weight is None else own.weight.flatten(),
-            None if own.bias is None else own.bias.flatten(),
-            training=True,
-            momentum=self.shares[0],
-            eps=layer.eps,
-        )
-        return (
-            found.view_as(apart)
-            .transpose(0, 1)
-            .flatten(0, 1)
-            .contiguous(memory_format=_format_of(x))
+    def gradients(self) -> tuple[list[str], Tensor]:
+        """Of what trains, where there is one: names, and for each stream all of them behind each
+        other; asked for after the backward."""
+        found = {n: values.grad for n, values in self.trained.items() if values.grad is not None}
+        return list(found), torch.cat(
+            [gradient for gradient in found.values() if gradient is not None], 1
         )
 
 
-def calls_cost(x: Tensor) -> bool:
-    """Whether a call waits for a device, or for threads: one for all streams, with copies on the
-    way in and out, is then faster than one for each."""
-    return x.device.type != "cpu" or torch.get_num_threads() > 1
+class BatchApart(Apart):
+    """Layers that go by each stream's images alone; `by`: None where there are no such layers."""
 
+    def __init__(
+        self,
+        by: BatchStatistics | None,
+        streams: Groups,
+        parameters: Mapping[str, nn.Parameter],
+        trained: Mapping[str, Tensor],
+    ):
+        super().__init__({} if by is None else by.layers, streams, parameters, trained)
+        self.by = by
+        # For each time that layers ran, by layer: of every stream mean and unbiased variance.
+        self.seen: list[dict[str, Tensor]] = []
 
-def _format_of(x: Tensor) -> torch.memory_format:
-    last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    return torch.channels_last if last else torch.contiguous_format
+    def normalise(self, name: str, layer: _BatchNorm, x: Tensor) -> Tensor:
+        streams = self.streams
+        mean, var, centred = streams.moments(x)
+        values = streams.values(x)
+        self._see(name, torch.cat([mean, var * (values / (values - 1))], 1))
+        scale, shift = self.affine_of(layer, mean)
+        none, all_of_it = mean.new_zeros(()), mean.new_ones(())
+        out: Tensor = GatedApart.apply(  # type: ignore[no-untyped-call]
+            x, scale, shift, centred, none, var, all_of_it, streams, layer.eps
+        )
+        return out
+
+    def _see(self, name: str, found: Tensor) -> None:
+        for before in self.seen:
+            if name not in before:
+                before[name] = found
+                return
+        self.seen.append({name: found})
+
+    @cached_property
+    def _seen(self) -> list[tuple[list[str], Tensor]]:
+        return [(list(found), torch.cat(list(found.values()), 1)) for found in self.seen]
+
+    def take_in(self, stream: int) -> None:
+        if self.by is not None:
+            seen = [(names, values[stream]) for names, values in self._seen]
+            self.by.take_in(seen, self.streams.sizes[stream])
 
 
 class StreamStep(Step):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -118,18 +118,23 @@ class BlendedStatistics(Statistics):
 
     @contextmanager
     def recording(self, images: int) -> Iterator[None]:
-        share = images / (images + BatchStatistics.REACH)
         with self.aside(images):
             for norm in self.norms.values():
                 norm.used = []
             try:
                 yield
-                for name, norm in self.norms.items():
-                    if norm.used:
-                        self.average[name].lerp_(torch.stack(norm.used).mean(0), share)
+                self.take_in({name: norm.used or [] for name, norm in self.norms.items()}, images)
             finally:
                 for norm in self.norms.values():
                     norm.used = None
+
+    def take_in(self, used: Mapping[str, Sequence[Tensor]], images: int) -> None:
+        """What layers went by with so many images: by layer, for each time that it ran, mean and
+        variance."""
+        share = BatchStatistics.share(images)
+        for name, found in used.items():
+            if found:
+                self.average[name].lerp_(torch.stack(list(found)).mean(0), share)
 
     @contextmanager
     def aside(self, images: int) -> Iterator[None]:

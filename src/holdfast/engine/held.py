@@ -48,9 +48,9 @@ class Held:
         tensors = [*self.flat.values(), *self.extra.values()]
         tensors += [tensor for rows in self.moved.values() for tensor in rows]
         tensors += [] if self.draws is None else [self.draws]
-        # Both may be the same object.
-        for snapshot in {id(state): state for state in (self.healthy, self.latest)}.values():
-            tensors += [] if snapshot is None else snapshot.values()
+        # The two may be one.
+        for kept in {id(kept): kept for kept in (self.healthy, self.latest)}.values():
+            tensors += [] if kept is None else kept.values()
         return sum(tensor.nbytes for tensor in tensors)
 
 
@@ -93,9 +93,9 @@ class Layout:
         moved = {}
         for name in self.large:
             now = tensors[name]
-            rows = (now != self.fresh[name]).flatten(1).any(1).nonzero().squeeze(1)
-            if len(rows):
-                moved[name] = Rows(rows, now[rows])
+            places = (now != self.fresh[name]).flatten(1).any(1).nonzero().squeeze(1)
+            if len(places):
+                moved[name] = Rows(places, now[places])
         flat = {
             kind: torch.cat([self.live[kind], *(tensors[n].reshape(-1) for n in self._free(names))])
             for kind, names in self.small.items()
@@ -122,15 +122,12 @@ class Layout:
 
     def stacked(self, names: Sequence[str], streams: Sequence[Held]) -> dict[str, Tensor]:
         """Small tensors of several streams, (streams, …) each: copies."""
-        kinds = {self.places[name][0] for name in names}
-        rows = {
-            k: torch.stack([held.flat.get(k, self.start[k]) for held in streams]) for k in kinds
-        }
-        tensors = {}
-        for name in names:
-            (kind, start), like = self.places[name], self.fresh[name]
-            own = rows[kind][:, start : start + like.numel()]
-            tensors[name] = own.clone(memory_format=torch.contiguous_format).view(-1, *like.shape)
+        tensors: dict[str, Tensor] = {}
+        for kind in {self.places[name][0] for name in names}:
+            flats = torch.stack([held.flat.get(kind, self.start[kind]) for held in streams])
+            pieces = torch.split(flats, self.sizes[kind], 1)
+            rows = dict(zip(self.small[kind], pieces, strict=True))
+            tensors |= {n: rows[n].view(-1, *self.fresh[n].shape) for n in names if n in rows}
         return tensors
 
     # In a file, tensors lie behind each other by type alone, so that another device can read it.
@@ -145,10 +142,10 @@ class Layout:
         for name, rows in held.moved.items():
             tensors |= {f"places/{name}": rows.places, f"values/{name}": rows.values}
         tensors |= {f"extra/{name}": tensor for name, tensor in held.extra.items()}
-        for snapshot in ("healthy", "latest"):
+        for kept in ("healthy", "latest"):
             # Copies, since the two may share tensors, and a file holds none twice.
-            known = getattr(held, snapshot) or {}
-            tensors |= {f"{snapshot}/{name}": tensor.clone() for name, tensor in known.items()}
+            known = getattr(held, kept) or {}
+            tensors |= {f"{kept}/{name}": tensor.clone() for name, tensor in known.items()}
         return tensors if held.draws is None else {**tensors, "draws": held.draws}
 
     def from_file(self, saved: Mapping[str, Tensor]) -> Held:
@@ -176,11 +173,11 @@ class Layout:
         )
 
     def _by_type(self) -> dict[torch.dtype, list[str]]:
-        by_type: dict[torch.dtype, list[str]] = {}
+        names: dict[torch.dtype, list[str]] = {}
         for name in self.fresh:
             if name in self.places:
-                by_type.setdefault(self.fresh[name].dtype, []).append(name)
-        return by_type
+                names.setdefault(self.fresh[name].dtype, []).append(name)
+        return names
 
     def _pieces(self, flat: Mapping[Kind, Tensor]) -> dict[str, Tensor]:
         return {
@@ -193,18 +190,18 @@ class Layout:
         if name not in self.large:
             raise ValueError(f"rows of {name!r}, which is not held by rows")
         like = self.fresh[name]
-        rows = saved[f"places/{name}"]
-        files.check_alike(saved, {f"values/{name}": like[: len(rows)]})
-        if rows.dtype != torch.int64 or not bool(((rows >= 0) & (rows < len(like))).all()):
+        places = saved[f"places/{name}"]
+        files.check_alike(saved, {f"values/{name}": like[: len(places)]})
+        if places.dtype != torch.int64 or not bool(((places >= 0) & (places < len(like))).all()):
             raise ValueError(f"rows of {name!r} that it does not have")
-        return Rows(rows.to(like.device), saved[f"values/{name}"].to(like.device))
+        return Rows(places.to(like.device), saved[f"values/{name}"].to(like.device))
 
-    def _guarded(self, snapshot: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
-        if not snapshot:
+    def _guarded(self, kept: Mapping[str, Tensor]) -> dict[str, Tensor] | None:
+        if not kept:
             return None
         expected = guarded(self.fresh)
-        files.check_alike(snapshot, expected)
-        return {name: snapshot[name].to(like.device) for name, like in expected.items()}
+        files.check_alike(kept, expected)
+        return {name: kept[name].to(like.device) for name, like in expected.items()}
 
 
 def _is_large(tensor: Tensor) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holdfast.engine.moments import Groups
+
 
 class Mixed(torch.autograd.Function):
     """x as it is; backwards, what x does to the mean and variance that it is normalised by.
@@ -81,3 +83,47 @@ class Gated(torch.autograd.Function):
             slope, steep, level = (t.to(x.dtype).view(shape) for t in (slope, steep, level))
             back = torch.addcmul(level, gradient, slope).addcmul_(x, steep, value=-1)
         return back, to_scale, to_shift, None, None, None, None, None
+
+
+class GatedApart(torch.autograd.Function):
+    """The same for each group of images by itself: scale, shift and what follows are (groups,
+    channels), or one for all. The batch's own mean is taken off already: `centred` is x less it,
+    and `offset` how far it lies above the mean that is normalised by.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        scale: Tensor,
+        shift: Tensor,
+        centred: Tensor,
+        offset: Tensor,
+        var: Tensor,
+        share: Tensor,
+        groups: Groups,
+        eps: float,
+    ) -> Tensor:
+        root = (var + eps).rsqrt()
+        slope = scale * root
+        level = shift + offset * slope
+        ctx.save_for_backward(scale, centred, offset, root, share)
+        ctx.groups = groups
+        level, slope = (groups.spread(each, x) for each in (level, slope))
+        return torch.addcmul(level, centred, slope).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        scale, centred, offset, root, share = ctx.saved_tensors
+        groups: Groups = ctx.groups
+        to_shift = groups.sums(gradient)
+        to_scale = root * (groups.sums(gradient * centred) + offset * to_shift)
+        back = None
+        if ctx.needs_input_grad[0]:
+            slope = scale * root
+            part = share * slope / groups.values(gradient)
+            level, steep = -part * to_shift, part * root * to_scale
+            level, slope, steep = (groups.spread(t, gradient) for t in (level, slope, steep))
+            back = torch.addcmul(level, gradient, slope).addcmul_(centred, steep, value=-1)
+            back = back.to(gradient.dtype)
+        return back, to_scale, to_shift, None, None, None, None, None, None

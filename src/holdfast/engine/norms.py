@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -179,13 +179,17 @@ class BatchStatistics(Statistics):
     def _gather(self, share: float, uses: Tensor) -> None:
         self.weight.copy_(1 - (1 - self.weight) * (1 - share) ** uses)
 
-    def take_in(self, averages: Mapping[str, tuple[Tensor, Tensor, int]], images: int) -> None:
-        """Averages of each layer that so many images went into elsewhere, and its uses there."""
-        own = [tensor for name in averages for tensor in self.average[name][:2]]
-        torch._foreach_copy_(own, [tensor for found in averages.values() for tensor in found[:2]])
-        for name, (_, _, uses) in averages.items():
-            self.average[name][2].add_(uses)
-        self._gather(self.share(images), torch.tensor([uses for *_, uses in averages.values()]))
+    def take_in(self, seen: Sequence[tuple[Collection[str], Tensor]], images: int) -> None:
+        """What layers have seen of so many images elsewhere: for each time that some ran, which,
+        and of each its mean and unbiased variance, all behind each other."""
+        share = self.share(images)
+        for names, values in seen:
+            own = [tensor for name in names for tensor in self.average[name][:2]]
+            found = torch.split(values.to(own[0].dtype), [len(tensor) for tensor in own])
+            torch._foreach_lerp_(own, found, share)
+        uses = [sum(name in names for names, _ in seen) for name in self.layers]
+        torch._foreach_add_([self.average[name][2] for name in self.layers], uses)
+        self._gather(share, torch.tensor(uses))
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -89,9 +89,11 @@ class Forward:
     def begin(self) -> None:
         self.uses, self.groups, self.believed, self.parts = {}, (), {}, {}
 
-    def believe(self, group: int, own: Tensor) -> Tensor:
-        """How far a layer believes a group, by its own evidence and that of the layers before."""
-        alpha = own
+    def believe(self, group: int, drift: Tensor) -> Tensor:
+        """How far a layer believes a group of this drift over its limit, by its own evidence and
+        that of the layers before."""
+        # Where the batch is the source's mean itself, 1 − 1/0 is below 0 as well.
+        alpha = own = (1 - 1 / drift).clamp_min(0)
         total, layers = self.believed.get(group, (torch.zeros_like(own), 0))
         if layers:
             alpha = torch.maximum(own, total * (BORROWED / layers))
@@ -149,12 +151,17 @@ class SteadyNorm(nn.Module):
             self.register_buffer(key, kept)
         self.eval()
 
-    def forward(self, input: Tensor) -> Tensor:
-        x = input
-        use = self.look.uses.get(self.name, 0)
-        self.look.uses[self.name] = use + 1
+    def begin(self, look: Forward) -> tuple[int, Point]:
+        """It runs in a forward: how often it has before, and what it goes by this time."""
+        use = look.uses.get(self.name, 0)
+        look.uses[self.name] = use + 1
         point = self.points[min(use, len(self.points) - 1)]
         assert isinstance(point, Point)
+        return use, point
+
+    def forward(self, input: Tensor) -> Tensor:
+        x = input
+        use, point = self.begin(self.look)
         moments = None
         if self.first and use == 0 and self.look.split is not None and len(x) >= FEWEST:
             of_images = image_moments(x)
@@ -173,20 +180,33 @@ class SteadyNorm(nn.Module):
     def _normalise(
         self, x: Tensor, point: Point, moments: tuple[Tensor, Tensor], group: int, share: float
     ) -> Tensor:
-        (mean, var), scale, shift = moments, self.scale, self.shift
+        mean, var = moments
         ratio = point.drift(mean, var) / point.sorted_limit(max(1, len(x) // point.rows))
-        # Where the batch is the source's mean itself, 1 − 1/0 is below 0 as well.
-        alpha = self.look.believe(group, (1 - 1 / ratio).clamp_min(0))
-        moved = [alpha * (mean - self.mean), alpha * (var - self.var)]
-        if self.weight is not None:
-            moved += [alpha * (self.weight - scale), alpha * (self.bias - shift)]
-            scale, shift = scale + moved[2], shift + moved[3]
+        alpha = self.look.believe(group, ratio)
+        moved = self.moved(alpha, mean, var, self.weight, self.bias)
         if self.look.keeps:
             kept = tuple(tensor.detach() for tensor in moved)
             self.look.parts.setdefault(self.name, []).append(Part(share, alpha, ratio, kept))
+        scale, shift = self.affine(moved)
         center, spread = self.mean + moved[0], self.var + moved[1]
         out: Tensor = Gated.apply(x, scale, shift, center, spread, mean, alpha, self.eps)  # type: ignore[no-untyped-call]
         return out
+
+    def moved(
+        self, alpha: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, bias: Tensor | None
+    ) -> list[Tensor]:
+        """How far from the source's mean, variance, scale and shift it goes, if it believes a
+        batch of these so far."""
+        found = [alpha * (mean - self.mean), alpha * (var - self.var)]
+        if weight is not None and bias is not None:
+            found += [alpha * (weight - self.scale), alpha * (bias - self.shift)]
+        return found
+
+    def affine(self, moved: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Scale and shift, moved so far."""
+        if self.weight is None:
+            return self.scale, self.shift
+        return self.scale + moved[2], self.shift + moved[3]
 
 
 class SteadyStatistics(Statistics):
@@ -207,7 +227,7 @@ class SteadyStatistics(Statistics):
             first = not self.norms
             self.norms[name] = SteadyNorm(name, layers[name], points, self.look, first=first)
             layers[name].forward = self.norms[name].forward  # type: ignore[method-assign]
-        sources = [source for norm in self.norms.values() for source in self._sources(norm)]
+        sources = [source for norm in self.norms.values() for source in self.sources(norm)]
         self.sizes = [len(source) for source in sources]
         self.average = sources[0].new_zeros(sum(self.sizes))
         self.weight = torch.zeros((), dtype=torch.float64)
@@ -215,7 +235,7 @@ class SteadyStatistics(Statistics):
         self._track({}, average=self.average, weight=self.weight)
 
     @staticmethod
-    def _sources(norm: SteadyNorm) -> list[Tensor]:
+    def sources(norm: SteadyNorm) -> list[Tensor]:
         """What a layer moves from."""
         return [norm.mean, norm.var, *([] if norm.weight is None else [norm.scale, norm.shift])]
 
@@ -235,20 +255,20 @@ class SteadyStatistics(Statistics):
         self.look.keeps = True
         try:
             yield
-            self._take_in(images / (images + BatchStatistics.REACH))
+            self._take_in(images)
         finally:
             self.look.keeps = False
             self.look.parts = {}
 
     @torch.no_grad()
-    def _take_in(self, share: float) -> None:
+    def _take_in(self, images: int) -> None:
         moved: list[Tensor] = []
         told: list[Tensor] = []
         for name, norm in self.norms.items():
             parts = self.look.parts.get(name, [])
             total = sum(part.images for part in parts)
             if not parts:  # it did not run: it stayed where it was
-                moved += [torch.zeros_like(source) for source in self._sources(norm)]
+                moved += [torch.zeros_like(source) for source in self.sources(norm)]
                 told.append(self.average.new_zeros(2))
                 continue
             weights = [part.images / total for part in parts]
@@ -256,9 +276,15 @@ class SteadyStatistics(Statistics):
                 moved.append(_weighted(weights, kind))
             pairs = [torch.stack([part.alpha, part.drift]) for part in parts]
             told.append(_weighted(weights, pairs))
-        self.average.lerp_(torch.cat(moved), share)
+        self.take_in(torch.cat(moved), torch.stack(told), self.look.sizes, images)
+
+    def take_in(self, moved: Tensor, told: Tensor, kinds: tuple[int, ...], images: int) -> None:
+        """How far from the source layers went with so many images, all behind each other; how far
+        each believed them, and their drift, (layers, 2); and how many there are of two kinds."""
+        share = BatchStatistics.share(images)
+        self.average.lerp_(moved, share)
         self.weight.lerp_(torch.ones_like(self.weight), share)
-        self._told = torch.stack(told), self.look.sizes
+        self._told = told, kinds
 
     def told(self) -> Mapping[str, Any]:
         if self._told is None:
@@ -294,7 +320,7 @@ class SteadyStatistics(Statistics):
         for name, norm in self.norms.items():
             layer = layers[name]
             into = [layer.running_mean, layer.running_var, layer.weight, layer.bias]
-            for tensor, source in zip(into, self._sources(norm), strict=False):
+            for tensor, source in zip(into, self.sources(norm), strict=False):
                 assert tensor is not None
                 tensor.copy_(source + next(pieces))
 

@@ -40,9 +40,14 @@ class Descent:
             return torch.optim.Adam(
                 parameters, lr=rate, betas=betas, eps=epsilon, weight_decay=decay
             )
-        momentum, nesterov = self.momentum, self.nesterov
+        # foreach: the same to the bit, without a few calls for each of a hundred tensors.
         return torch.optim.SGD(
-            parameters, lr=rate, momentum=momentum, nesterov=nesterov, weight_decay=decay
+            parameters,
+            lr=rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=decay,
+            foreach=True,
         )
 
 

@@ -198,14 +198,15 @@ class PlainStep(Learn):
             group["lr"] = usual
 
     def clear(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
     def _gradients(self, total: Tensor, scale: float) -> Tensor:
         if not total.requires_grad:
             raise ValueError(NOTHING_TRAINS)
         (total * scale if scale != 1 else total).backward()  # type: ignore[no-untyped-call]
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        if scale != 1:
+        if scale != 1 and gradients:  # in a fleet's step they are yet to come
             torch._foreach_div_(gradients, scale)
         return torch.nn.utils.get_total_norm(gradients)
 

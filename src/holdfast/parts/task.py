@@ -102,6 +102,8 @@ class Task:
             network.normalise(ByBatch())
             own = dict(network.model.named_parameters())
             parameters = {name: own[name] for name in parameters}
+            for parameter in parameters.values():
+                parameter.requires_grad_(True)  # a caller's model may be frozen
         return source.fisher_of(network, parameters, samples)
 
     def gaussians(self, *, diagonal: bool) -> Gaussians:

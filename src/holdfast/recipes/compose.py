@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from holdfast.engine.blend import ByBlend
 from holdfast.engine.norms import ByBatch, BySource
 from holdfast.recipes.base import HOST_SETTINGS, CompositionContext, Method
 from holdfast.recipes.registry import find, methods
@@ -91,11 +92,12 @@ class Composition:
         """Whether several streams can take a step at once: all that differs between them is in
         batch norm."""
         select = self.host.selection()
-        apart = select.what in ("nothing", "norm") and type(select.statistics) in (
-            ByBatch,
-            BySource,
+        known = type(select.statistics) in (ByBatch, BySource, ByBlend)
+        return (
+            known
+            and select.what in ("nothing", "norm")
+            and all(method.can_group() for method in self.methods)
         )
-        return apart and all(method.can_group() for method in self.methods)
 
     @property
     def forwards(self) -> tuple[int, int]:

@@ -72,6 +72,8 @@ class Lame(Method):
     predicts: ClassVar[str] = "ln Y, log-probabilities of the source model's refined predictions"
     memory: ClassVar[str] = "one number for each pair of images in a batch"
     plugin: ClassVar[bool] = True
+    # Rounding decides when E stays, and that of a forward with other streams' images is another.
+    groups: ClassVar[bool] = False
     standalone: ClassVar[bool] = False
     needs_steps: ClassVar[bool] = False
     neutral: ClassVar = None

@@ -40,6 +40,7 @@ class Diverse(Learner):
     """What ROID and CMF share: their losses, and the correction of what leaves."""
 
     backwards: ClassVar[int] = 1
+    groups: ClassVar[bool] = True
     tunes: ClassVar = {"lr": (1, 4)}
     presets: ClassVar = {"cifar100-c": {"optimizer": "adam", "lr": 1e-3}}
 
@@ -89,6 +90,9 @@ class Diverse(Learner):
 
     def always_drives(self) -> bool:
         return True
+
+    def can_group(self) -> bool:
+        return not self.weight_consistency  # a view is one more forward of a stream's own
 
     def forwards(self) -> tuple[int, int]:
         return (1, 2) if self.weight_consistency else (1, 1)

@@ -98,6 +98,7 @@ class Shift(Method):
         "where labels come in long runs, a part of what is shifted away is the class."
     )
     memory: ClassVar[str] = "two features"
+    groups: ClassVar[bool] = True
 
     momentum: float = setting(
         0.9, "share of the old mean, of earlier batches", at_least=0, at_most=1

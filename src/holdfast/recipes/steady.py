@@ -40,6 +40,7 @@ class Steady(Method):
     )
     predicts: ClassVar[str] = "the network's logits under these statistics"
     plugin: ClassVar[bool] = True
+    groups: ClassVar[bool] = True
     standalone: ClassVar[bool] = False
     needs_steps: ClassVar[bool] = False
     serves_single: ClassVar[bool] = True
