@@ -2,6 +2,7 @@
 is, against itself and against one that is made to err."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -100,5 +101,9 @@ def test_the_command_ends_by_what_was_found(capsys, monkeypatch):
     assert main(["confirm", "--device", "cpu", "-m", "tennt"]) == 2
 
 
-def test_what_is_confirmed_by_default_can_be_composed():
-    assert all(compose(method) for method in METHODS) and len(METHODS) >= 15
+def test_what_is_confirmed_by_default_can_be_composed_and_is_told():
+    assert all(compose(method) for method in METHODS)
+    page = (Path(__file__).parents[2] / "docs" / "devices.md").read_text("utf-8")
+    assert f"to {len(METHODS)} methods" in page
+    assert f"within {module.TOLERANCE:.0e}".replace("e-06", "e-6") in page
+    assert f"{module.SAME_LABELS:.0%} ".replace("%", " %") in page
