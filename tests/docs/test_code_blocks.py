@@ -61,6 +61,7 @@ def test_a_pages_code_runs(page, scratch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a rehearsal is given ten minutes
 @pytest.mark.parametrize("page", list(filter(is_slow, PAGES)))
 def test_a_pages_slow_code_runs_too(page, scratch):
     run_page(PAGES[page].read_text("utf-8"), scratch, slow=True)
