@@ -3,16 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-full test-exports lint bench soak clean
+.PHONY: demo docs test test-full test-exports lint bench soak clean
 
 demo: $(VENV)/ready
 	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume
 	$(BIN)/holdfast report runs/demo -o runs/demo/report.html
 
+# Offline, and what Sphinx warns of is an error.
+docs: $(VENV)/docs-ready
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet --fresh-env -b html docs build/docs
+	@echo "The site: build/docs/index.html"
+
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-full: lint
+test-full: lint $(VENV)/docs-ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Every method in every format, with the runtimes of others, which are large.
@@ -43,5 +48,9 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)/docs-ready: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build/docs docs/methods docs/streams docs/parts.md $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

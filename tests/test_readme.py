@@ -1,4 +1,5 @@
-"""The README's code runs, block after block, as it stands there."""
+"""The README is short, and what it says of holdfast is so; the tables of docs/ are up to date. Its
+code runs with that of all other pages."""
 
 import re
 from dataclasses import dataclass
@@ -6,42 +7,26 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-import torch
-from methods_in_readme import BLOCK, with_table
+from tables_in_docs import TABLES, methods, with_table
 from toy_methods import TOYS
-from toys import source_batches, stream, toy_net
 
 import holdfast
+from holdfast.data.streams import kinds
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-
-
-def large(images):
-    """Large enough to be corrupted."""
-    return torch.nn.functional.interpolate(images, scale_factor=2)
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+TWO_SCREENS = 100
 
 
-def test_the_readmes_code_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.S)
-    assert len(blocks) >= 5
-    batches = [large(images) for images in stream(("all", "some"))]
-    loader = [(large(images), labels) for images, labels in source_batches()]
-    names = {"model": toy_net(), "train_loader": loader, "stream": batches}
-    names["images"] = batches[0]
-    for block in blocks:
-        if "normalized(" in block or "glyphs" in block:  # other models than the rest
-            exec(block, dict(names))
-            continue
-        exec(block, names)
-    assert names["logits"].shape == (16, 7)
-    assert (tmp_path / "state.safetensors").exists()
-    assert isinstance(names["plain"], torch.nn.Module)
+def cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
 
 
-def test_the_readmes_table_of_methods_is_up_to_date():
-    """If not: python tools/methods_in_readme.py."""
-    assert with_table(README) == README
+@pytest.mark.parametrize("mark", TABLES)
+def test_a_table_is_up_to_date(mark):
+    """If not: python tools/tables_in_docs.py."""
+    text = (ROOT / "docs" / f"{mark}.md").read_text("utf-8")
+    assert with_table(text, mark) == text and len(list(TABLES[mark]())) > 10
 
 
 @pytest.mark.usefixtures("toy_methods")
@@ -55,12 +40,32 @@ def test_the_table_has_a_row_for_each_method_hosts_first():
 
         needs_host: ClassVar[bool] = True
 
-    _, _, *rows = BLOCK.search(with_table(README))[0].splitlines()
-    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
-    assert all(len(row) == 4 for row in cells)
-    names, kinds = ([row[column] for row in cells] for column in (0, 1))
+    _, _, *rows = methods()
+    assert all(len(cells(row)) == 4 for row in rows)
+    names, kinds_ = ([cells(row)[column] for row in rows] for column in (0, 1))
     assert sorted(names) == sorted(f"`{name}`" for name in holdfast.methods())
-    is_host = [kind.startswith("host") for kind in kinds]
+    is_host = [kind.startswith("host") for kind in kinds_]
     assert is_host == sorted(is_host, reverse=True) and not all(is_host)
     assert names == sorted(names[: sum(is_host)]) + sorted(names[sum(is_host) :])
     assert rows[names.index("`toy-bar`")] == r"| `toy-bar` | plug-in | Takes \|x\| away. | – |"
+
+
+def test_the_readme_fits_on_two_screens_and_shows_the_report():
+    assert len(README.splitlines()) <= TWO_SCREENS
+    (picture,) = re.findall(r"!\[[^]]*\]\(([^)]+)\)", README)
+    assert (ROOT / picture).exists()
+
+
+def test_what_it_links_to_is_there():
+    for place in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / place).exists(), place
+
+
+def test_the_table_of_projects_counts_ours_right_and_is_dated():
+    head, _, *rows = TABLES["peers"]()
+    assert len({len(cells(row)) for row in (head, *rows)}) == 1
+    ours = {cells(row)[0]: cells(row)[1] for row in rows}
+    assert ours["methods"] == f"{len(holdfast.methods())}, hosts and plug-ins"
+    assert ours["kinds of stream"] == str(len(kinds()))
+    assert f"among {len(holdfast.methods())} methods" in README
+    assert re.match(r"read on \d{4}-\d\d-\d\d", cells(rows[-1])[0])

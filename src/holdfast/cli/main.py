@@ -21,6 +21,7 @@ from holdfast.cli.run import Run
 from holdfast.cli.serve import Serve
 from holdfast.cli.sweep import Sweep
 from holdfast.util.cpu import tune_cpu
+from holdfast.util.progress import progress
 from holdfast.util.terminal import show
 
 # Help and mistakes are told before torch and the rest are there: here, and where the commands
@@ -79,6 +80,27 @@ class Doctor:
 
 
 @dataclass(frozen=True)
+class Confirm:
+    """Does adapting on a device, such as a GPU, give what it gives on the CPU? Tried on the
+    embedded benchmark, in a minute; the exit code is 1 where it does not."""
+
+    device: str = "cuda"
+    """As torch names it."""
+    method: Specs = ()
+    """As in eata+debias; once for each. Default: one of each way to learn and to predict."""
+
+    def run(self) -> None:
+        from holdfast.explain.confirm import METHODS, confirm
+
+        methods = self.method or METHODS
+        with progress("Confirming", len(methods)) as advance:
+            found = confirm(self.device, methods, lambda method: advance(1))
+        show(found)
+        if not found.passed:
+            raise SystemExit(1)
+
+
+@dataclass(frozen=True)
 class Methods:
     """All methods, one a line."""
 
@@ -125,6 +147,7 @@ Command = (
     | Sweep
     | Report
     | Doctor
+    | Confirm
     | Methods
     | Streams
     | Card
