@@ -28,6 +28,8 @@ NAME = "holdfast"
 ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
 # Seconds that a replica has to answer what waits and to save, before it is killed.
 GRACE = 300.0
+# Seconds between two looks at whether a replica lives: so long its streams wait when it was killed.
+LOOK = 2.0
 # The replica itself turns away what is too much, and says so; Serve would have it wait unseen.
 REQUESTS = 10_000
 # Seconds for all replicas to answer what they are asked.
@@ -135,6 +137,7 @@ def deployment(*, replicas: int = 1, **options: Any) -> Any:
         "name": NAME,
         "max_ongoing_requests": REQUESTS,
         "graceful_shutdown_timeout_s": GRACE,
+        "health_check_period_s": LOOK,
         **scaled,
         **options,
     }
