@@ -1,5 +1,5 @@
-"""python -m soak recurring|endless|kills|rehearse|fuzz|serve [options]: ends in one line, and in
-exit code 1 where something was found."""
+"""python -m soak recurring|endless|kills|rehearse|fuzz|serve|ray [options]: ends in one line, and
+in exit code 1 where something was found. `ray` needs the extra [ray]."""
 
 import sys
 
@@ -12,6 +12,7 @@ import tyro  # noqa: E402
 from soak.endless import endless  # noqa: E402
 from soak.fuzz import fuzz  # noqa: E402
 from soak.kills import kills  # noqa: E402
+from soak.ray_serving import ray_serving  # noqa: E402
 from soak.recurring import recurring  # noqa: E402
 from soak.rehearsing import rehearsing  # noqa: E402
 from soak.serving import serving  # noqa: E402
@@ -21,6 +22,7 @@ COMMANDS = {
     "endless": endless,
     "fuzz": fuzz,
     "kills": kills,
+    "ray": ray_serving,
     "rehearse": rehearsing,
     "serve": serving,
 }

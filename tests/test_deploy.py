@@ -10,7 +10,7 @@ import tyro
 from plain_fleet import PlainFleet, pictures
 
 from holdfast.cli.serve import Serve
-from holdfast.serving.metrics import exposition
+from holdfast.serving.metrics import collect, exposition
 from holdfast.serving.service import Service, ServiceOptions
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -21,7 +21,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "production.md"
 def metrics(tmp_path_factory):
     service = Service(PlainFleet(tmp_path_factory.mktemp("fleet")), ServiceOptions(deadline=0.0))
     service.submit("a", pictures(1)).result(10)
-    text = exposition(service).decode()
+    text = exposition({"": collect(service)}).decode()
     service.drain()
     return set(re.findall(r"^(?:# TYPE )?(holdfast_\w+)", text, re.MULTILINE))
 

@@ -34,7 +34,7 @@ def unregistered():
 NAMES = {path.stem for path in EXAMPLES.glob("*.py")}
 
 
-@pytest.mark.parametrize("name", sorted(NAMES - {"fastapi_app"}))
+@pytest.mark.parametrize("name", sorted(NAMES - {"fastapi_app", "ray_serve"}))
 def test_an_example_runs(name, tmp_path, monkeypatch, capsys, unregistered):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [name, *SHORT[name]])

@@ -74,14 +74,37 @@ def test_looking_takes_nothing_over(tmp_path):
 def test_two_that_begin_a_stream_of_one_name_do_not_both_write_it(tmp_path):
     first, second = fleet(tmp_path), fleet(tmp_path)
     first("a", images(0))
+    first("b", images(0))
     second("a", images(1))
-    second("b", images(1))
-    first.save()
     with pytest.raises(TakenOverError):
-        second.save()
-    torch.testing.assert_close(fleet(tmp_path).predict("a", images(99)), replayed(0))
+        first.save()
+    second.save()
+    torch.testing.assert_close(fleet(tmp_path).predict("a", images(99)), replayed(1))
     # The other streams were saved all the same.
-    torch.testing.assert_close(fleet(tmp_path).predict("b", images(99)), replayed(1))
+    torch.testing.assert_close(fleet(tmp_path).predict("b", images(99)), replayed(0))
+
+
+def test_one_that_begins_while_another_writes_the_first_state_goes_on_from_it(tmp_path):
+    first, second = fleet(tmp_path), fleet(tmp_path)
+    begin = second._folder.begin
+
+    def late(stream):
+        """By now, the other is done."""
+        first(stream, images(0))
+        first.save(stream)
+        return begin(stream)
+
+    second._folder.begin = late
+    second("a", images(1))
+    torch.testing.assert_close(second.predict("a", images(99)), replayed(0, 1))
+    with pytest.raises(ValueError, match="There is a stream 'b' already"):
+        second.add("b")
+
+
+def test_images_that_are_refused_leave_no_claim(tmp_path):
+    with pytest.raises(ValueError, match=r"0.*1"):
+        fleet(tmp_path)("a", images(0) * 255)
+    assert list(tmp_path.glob("a*")) == []
 
 
 def test_one_that_was_taken_over_does_not_stand_in_the_way_of_others(tmp_path):
@@ -127,6 +150,6 @@ def test_a_damaged_owner_file_is_nobodys_and_can_be_taken(tmp_path):
     claims = Claims(tmp_path)
     claims.take("a")
     (tmp_path / "a.owner").write_text("\x00 nonsense")
-    assert not claims.owns("a") and not claims.is_free("a")
+    assert not claims.owns("a")
     claims.take("a")
     assert claims.owns("a") and claims.generation("a") == 1

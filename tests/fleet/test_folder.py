@@ -38,6 +38,7 @@ def test_names_are_read_back(tmp_path):
     folder = Folder(tmp_path, {"model": "m", "method": "tent", "fresh": "f"})
     names = ["camera 7", "Camera 7", "ü/\\:*", ".hidden", "\ud800", "long" * 100, "%41", "A", "a=b"]
     for number, name in enumerate(names):
+        assert folder.begin(name)
         folder.write(name, {"x": torch.tensor(number)}, {"n": number})
     assert sorted(folder.streams()) == sorted(names)
     for number, name in enumerate(names):

@@ -25,6 +25,8 @@ def pictures(*numbers, side=2):
 class PlainFleet:
     """Logits of an image: its number, and how many images the stream had seen before it."""
 
+    sharing = None
+
     def __init__(self, folder, resident=None):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +86,7 @@ class PlainFleet:
             answers[stream] = torch.tensor(rows, dtype=torch.float32)
         return answers
 
-    def notes(self, stream):
+    def notes(self, stream, look=False):
         return self._state(stream)["notes"]
 
     def save(self, stream=None):

@@ -96,6 +96,11 @@ def test_a_retry_by_id_is_answered_the_same_and_not_learnt(client, front):
     assert len(front.service.fleet.seen("a")) == len(front.service.fleet.seen("b")) == 1
 
 
+def test_a_header_that_a_proxy_adds_does_not_hide_the_id_of_a_request(client):
+    answers = [infer(client, "a", tensor(7, id="q1"), x_request_id=f"proxy-{n}") for n in range(2)]
+    assert [one.json()["parameters"]["repeated"] for one in answers] == [False, True]
+
+
 def test_the_same_id_with_other_images_is_no_retry(client):
     assert logits(infer(client, "a", tensor(7, id="1"))) == [[7, 0]]
     assert logits(infer(client, "a", tensor(8, id="1"))) == [[8, 1]]

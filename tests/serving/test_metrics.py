@@ -7,7 +7,7 @@ from plain_fleet import PlainFleet, pictures
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.engine.health import Health
-from holdfast.serving.metrics import ACTIVE, exposition
+from holdfast.serving.metrics import ACTIVE, collect, exposition
 from holdfast.serving.service import Service, ServiceOptions
 from holdfast.serving.tally import BOUNDS, RECENT, Tally
 from holdfast.serving.telling import tell_briefly, tell_streams
@@ -23,7 +23,7 @@ def service(tmp_path):
 
 
 def samples(service):
-    families = text_string_to_metric_families(exposition(service).decode())
+    families = text_string_to_metric_families(exposition({"": collect(service)}).decode())
     return {
         (sample.name.removeprefix("holdfast_"), *sample.labels.values()): sample.value
         for family in families

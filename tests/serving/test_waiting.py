@@ -100,3 +100,14 @@ def test_everything_leaves_once_and_in_order(requests, batch):
         of_stream = [one for one in sent if one.stream == stream]
         assert [one for one in left if one.stream == stream] == of_stream
     assert len(left) == len(sent)
+
+
+def test_what_is_put_back_comes_first_and_waits_however_much_there_is():
+    waiting = Waiting(batch=4, limit=100)
+    for count in (3, 2, 4):
+        waiting.put(ticket("a", count, due=0.0))
+    waiting.put_back(waiting.take(0.0)["a"], until=5.0)
+    assert waiting.images == 9 and waiting.due() == waiting.due(everything=True) == 5.0
+    assert taken(waiting, now=4.9, everything=True) == {}
+    assert taken(waiting, now=5.0) == {"a": [3]}
+    assert taken(waiting, now=5.0) == {"a": [2]}  # what comes next is not held

@@ -96,11 +96,11 @@ def test_a_new_model_under_an_old_stream_is_refused_with_what_to_do(made, tmp_pa
     images = batches(0)
     ask(service, "a", images[0])
     service.drain()
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path.name: path.read_bytes() for path in tmp_path.glob("a.*")}
     newer = made(model=toy_net(seed=1))
     with pytest.raises(ConflictError, match="another model: take the model it was saved with"):
         ask(newer, "a", images[1])
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("a.*")} == before
     newer.remove("a").result(60)
     ask(newer, "a", images[1])
 

@@ -53,7 +53,7 @@ def perform_on_ray(
     elsewhere, `local` one of this machine alone, with that many cores, for as long as it takes."""
     outcomes: dict[int, Ended] = {}
     options = {"resume": True, "again": again, "every": every}
-    with _cluster(address, cores) as ray:
+    with cluster(address, cores) as ray:
         _check_room(ray, runs)
         queues = import_module("ray.util.queue")
         news = queues.Queue(actor_options={"num_cpus": 0})
@@ -86,15 +86,15 @@ def perform_on_ray(
 
 
 @contextmanager
-def _cluster(address: str, cores: int | None) -> Iterator[Any]:
-    """Ray, connected."""
+def cluster(address: str, cores: int | None, *, logs: bool = False) -> Iterator[Any]:
+    """Ray, connected. logs: what its workers print comes to this terminal."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     require("ray", "--engine ray")
     ray = import_module("ray")
     local = {**LOCAL, "num_cpus": cores} if address == "local" else {}
     for retries in reversed(range(STARTS if local else 1)):
         try:
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local)
+            ray.init(address, log_to_driver=logs, logging_level=logging.ERROR, **local)
             break
         except Exception as error:  # some of its errors are of no other type
             ray.shutdown()

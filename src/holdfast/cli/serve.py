@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path("streams")
 WINDOW = 64
+REPLICAS = 2
 MEGABYTE = 2**20
 
 
@@ -91,10 +93,20 @@ class Serve:
     """Of the method's own randomness."""
     log: Path | None = None
     """A file to write the log into. Default: the terminal."""
+    engine: Literal["process", "ray"] = "process"
+    """This process, or replicas on a Ray cluster, between which streams are shared out."""
+    replicas: int | None = None
+    """With --engine ray: how many. Default: 2."""
+    address: str | None = None
+    """With --engine ray: of the cluster: auto, ray://HOST:PORT, or local, this machine alone, which
+    is the default."""
 
     def run(self) -> None:
-        for package in ("starlette", "uvicorn", "prometheus_client"):
-            require(package, "holdfast serve")
+        on_ray = self.engine == "ray"
+        if not on_ray and (self.replicas, self.address) != (None, None):
+            raise ValueError("--replicas and --address are for --engine ray: pass that too.")
+        for package in ("starlette", "uvicorn", "prometheus_client", *(["ray"] if on_ray else [])):
+            require(package, f"holdfast serve --engine {self.engine}")
         from holdfast.serving.door import check_open_to
         from holdfast.serving.listening import listen, open_socket
         from holdfast.serving.logs import start_log
@@ -102,10 +114,30 @@ class Serve:
         token = self.token or os.environ.get("HOLDFAST_TOKEN") or None
         check_open_to(self.host, token)
         start_log(self.log)
+        if on_ray:
+            self.run_on_ray(token)
+            return
         with open_socket(self.host, self.port) as at:
             unsaved = listen(self.build(token), at)
         if unsaved:
             raise OSError(f"{len(unsaved)} streams could not be saved; the log names them.")
+
+    def run_on_ray(self, token: str | None) -> None:
+        from holdfast.cli.serve_ray import LOCAL, Place, serve_on_ray
+        from holdfast.serving.ray_serve import ray_serve
+
+        ray_serve()
+        place = Place(
+            host=self.host,
+            port=self.port,
+            address=self.address or LOCAL,
+            replicas=REPLICAS if self.replicas is None else self.replicas,
+            threads=self.threads,
+            device=self.device,
+            log=self.log,
+        )
+        same = replace(self, threads=place.each)
+        serve_on_ray(partial(same.build, token), place)
 
     def build(self, token: str | None) -> Front:
         """All but the listening."""

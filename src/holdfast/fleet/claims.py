@@ -14,6 +14,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from holdfast.fleet.presence import Presence
+
 SUFFIX = ".owner"
 # Of different streams, some share a lock: few files, and hardly anybody waits.
 LOCKS = 16
@@ -24,7 +26,10 @@ class Claims:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._me = uuid.uuid4().hex
+        self.me = uuid.uuid4().hex
+        self.presence = Presence(folder, self.me)
+        # Streams that are taken though another process has them.
+        self._insisted: set[str] = set()
         # What the file of a stream said when it was taken here.
         self._taken: dict[str, str] = {}
 
@@ -37,20 +42,35 @@ class Claims:
 
     def take(self, stem: str) -> None:
         """Own it from now on; `alone` with it."""
-        text = f"{self.generation(stem) + 1} {self._me}"
+        self.give(stem, self.me)
+        self._taken[stem] = self._said(stem) or ""
+        self._insisted.discard(stem)
+
+    def give(self, stem: str, owner: str) -> None:
+        """It belongs to that process from now on, which still has to take it; `alone` with it."""
+        text = f"{self.generation(stem) + 1} {owner}"
         path = self._file(stem)
         part = path.with_name(f".{path.name}.part")
         part.write_text(text)
         os.replace(part, path)
-        self._taken[stem] = text
 
     def owns(self, stem: str) -> bool:
         """Whether it was taken here, and by nobody since."""
         return stem in self._taken and self._said(stem) == self._taken[stem]
 
-    def is_free(self, stem: str) -> bool:
-        """Whether nobody has ever taken it."""
-        return stem not in self._taken and self._said(stem) is None
+    def owner(self, stem: str) -> str:
+        """Whom it belongs to; empty: nobody."""
+        return (self._said(stem) or "").partition(" ")[2]
+
+    def is_held(self, stem: str) -> bool:
+        """Whether it belongs to another process, which is there to be asked for it."""
+        owner = self.owner(stem)
+        others = owner not in ("", self.me) and stem not in self._insisted
+        return others and self.presence.is_there(owner)
+
+    def insist(self, stem: str) -> None:
+        """It may be taken, though another process has it."""
+        self._insisted.add(stem)
 
     def generation(self, stem: str) -> int:
         """How often it was taken."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from holdfast.engine.held import Held
 from holdfast.engine.last import Last
 from holdfast.engine.network import MemoryFormat
 from holdfast.engine.options import Options, Precision
-from holdfast.fleet.folder import Folder, OtherFleetError, StateError, TakenOverError
-from holdfast.fleet.seat import Seat
-from holdfast.fleet.together import as_one, serve
+from holdfast.fleet.folder import Folder, HeldError, OtherFleetError, StateError, TakenOverError
+from holdfast.fleet.seat import Seat, check_name, unknown
+from holdfast.fleet.sharing import Sharing
+from holdfast.fleet.together import as_one, in_rounds, serve
 from holdfast.recipes.base import Method
 from holdfast.recipes.compose import Composition
 from holdfast.source.source import Source
@@ -39,7 +40,8 @@ class Fleet:
 
     folder: where streams are saved; those that are found there go on. A stream is saved by `save`,
         and when it has to leave memory. Several processes may share a folder: a stream belongs to
-        the one that learnt from it last, and another that still has it cannot save it.
+        the one that learnt from it last, and another that still has it cannot save it. One that a
+        server has is refused.
     resident: at most so many streams in memory; the one that was not used for longest is saved and
         dropped, and comes back when it is next asked for.
 
@@ -97,6 +99,8 @@ class Fleet:
         # The stream that was used last comes last.
         self._seats: dict[str, Seat] = {}
         self._folder = None if folder is None else Folder(folder, self._identity())
+        # For servers that share the folder, and hand streams over to each other.
+        self.sharing = None if self._folder is None else Sharing(self._folder)
 
     def _identity(self) -> dict[str, str]:
         network = self._network
@@ -137,7 +141,7 @@ class Fleet:
             check_name(stream)
         found: dict[str, Tensor] = {}
         errors: dict[str, Exception] = {}
-        for streams in self._rounds(batches):
+        for streams in in_rounds(list(batches), self.resident):
             seats: dict[str, Seat] = {}
             for stream in streams:
                 try:
@@ -148,6 +152,8 @@ class Fleet:
             for stream, result in served.items():
                 if isinstance(result, Exception):
                     errors[stream] = result
+                    if self._folder is not None and stream not in self._seats:
+                        self._folder.take_back(stream)
                     continue
                 found[stream] = result
                 self._seats[stream] = self._seats.pop(stream, seats[stream])
@@ -158,13 +164,6 @@ class Fleet:
         if refused is not None:
             refused |= errors
         return {stream: found[stream] for stream in batches if stream in found}
-
-    def _rounds(self, batches: Mapping[str, Tensor]) -> Iterator[list[str]]:
-        """As many streams at a time as may be in memory."""
-        streams = list(batches)
-        most = self.resident or max(len(streams), 1)
-        for start in range(0, len(streams), most):
-            yield streams[start : start + most]
 
     def predict(self, stream: str, images: Tensor) -> Tensor:
         """What `fleet(stream, images)` would return before any update, with no change to
@@ -183,10 +182,11 @@ class Fleet:
         """How the stream does, as far as that can be told without labels."""
         return self._network.health_of(self._looked_at(stream).held)
 
-    def notes(self, stream: str) -> dict[str, Any]:
+    def notes(self, stream: str, *, look: bool = False) -> dict[str, Any]:
         """What you want to have saved with a stream's state: texts and numbers, as JSON has them.
-        Write into it, and ask for it anew each time: a stream may have left memory between."""
-        return self._known(stream).notes
+        Write into it, and ask for it anew each time: a stream may have left memory between.
+        look: only read it, and the stream stays whosever it is."""
+        return (self._looked_at(stream) if look else self._known(stream)).notes
 
     def streams(self) -> list[str]:
         """The names of all streams, in memory and in the folder."""
@@ -206,21 +206,19 @@ class Fleet:
     def add(self, stream: str) -> None:
         """Begin a stream, as its first images would do; one whose file was damaged, anew."""
         check_name(stream)
-        if stream in self:
+        if stream in self or (self._folder is not None and not self._folder.begin(stream)):
             raise ValueError(
                 f"There is a stream {stream!r} already: go on with it, reset({stream!r}) it, or "
                 "take another name."
             )
         self._make_room({})
-        if self._folder is not None:
-            self._folder.begin(stream)
         self._seats[stream] = Seat()
 
     def remove(self, stream: str) -> None:
         """Forget a stream, in memory and in the folder."""
         aside = bool(self._folder is not None and self._folder.aside(stream))
         if stream not in self and not aside:
-            raise self._unknown(stream)
+            raise unknown(stream)
         self._seats.pop(stream, None)
         if self._folder is not None:
             self._folder.remove(stream)
@@ -235,7 +233,7 @@ class Fleet:
         if self._folder is None:
             raise ValueError("This fleet has no folder to save streams in: Fleet(…, folder=…).")
         if stream is not None and stream not in self:
-            raise self._unknown(stream)
+            raise unknown(stream)
         taken: list[TakenOverError] = []
         for name in list(self._seats) if stream is None else [stream]:
             if name in self._seats:
@@ -245,6 +243,14 @@ class Fleet:
                     taken.append(error)
         if taken:
             raise taken[0]
+
+    def give(self, stream: str, to: str) -> None:
+        """Save a stream, and leave it to another process that has asked for it."""
+        if self.sharing is not None:
+            if stream in self._seats:
+                self._save(stream)
+                del self._seats[stream]
+            self.sharing.give(stream, to)
 
     def _save(self, stream: str) -> None:
         seat = self._seats[stream]
@@ -262,7 +268,7 @@ class Fleet:
         """A stream that there is."""
         check_name(stream)
         if stream not in self and not (self._folder and self._folder.aside(stream)):
-            raise self._unknown(stream)
+            raise unknown(stream)
         seat = self._seat(stream)
         self._seats[stream] = self._seats.pop(stream, seat)
         return seat
@@ -283,9 +289,14 @@ class Fleet:
     def _looked_at(self, stream: str) -> Seat:
         """A stream that there is, to look at: it stays whosever it is."""
         check_name(stream)
-        if stream in self._seats or self._folder is None or stream not in self._folder:
+        folder = self._folder
+        saved = folder is not None and stream in folder
+        if stream in self._seats and not (folder and saved and folder.is_taken(stream)):
+            self._seats[stream] = self._seats.pop(stream)
+            return self._seats[stream]
+        if folder is None or not saved:
             return self._known(stream)
-        tensors, notes = self._folder.read(stream)
+        tensors, notes = folder.read(stream)
         return Seat(self._network.layout.from_file(tensors), notes=notes)
 
     def _brought_back(self, stream: str, folder: Folder) -> Seat:
@@ -297,13 +308,13 @@ class Fleet:
                     f"whole copy in its place ({folder.file(stream)}), or add({stream!r}) begins "
                     "it anew."
                 )
-            folder.begin(stream)
-            return Seat()
+            if folder.begin(stream):
+                return Seat()
         try:
             tensors, notes = folder.take(stream)
             held = self._network.layout.from_file(tensors)
             self._network.put(held)
-        except OtherFleetError:
+        except (HeldError, OtherFleetError):
             raise
         except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:
             kept = folder.set_aside(stream)
@@ -336,14 +347,3 @@ class Fleet:
                 "was saved last is lost. Send each stream to one process.",
                 stacklevel=5,
             )
-
-    def _unknown(self, stream: str) -> ValueError:
-        return ValueError(
-            f"There is no stream {stream!r}: it begins with its first images, "
-            f"fleet({stream!r}, images), or with add({stream!r})."
-        )
-
-
-def check_name(stream: object) -> None:
-    if not isinstance(stream, str) or not stream:
-        raise ValueError(f"A stream is named by a text that is not empty, not {stream!r}.")

@@ -60,6 +60,10 @@ class TakenOverError(StateError):
     """A stream that another process has gone on with."""
 
 
+class HeldError(StateError):
+    """A stream that another process serves, which can be asked for it."""
+
+
 class Folder:
     """The state files of one fleet's streams. Where several processes share the folder, a stream
     belongs to the one that took it last.
@@ -71,7 +75,7 @@ class Folder:
         self.path = Path(path)
         self.identity = identity
         self.path.mkdir(parents=True, exist_ok=True)
-        self._claims = Claims(self.path)
+        self.claims = Claims(self.path)
 
     def file(self, stream: str) -> Path:
         return self.path / f"{file_stem(stream)}{SUFFIX}"
@@ -91,31 +95,29 @@ class Folder:
 
     def is_taken(self, stream: str) -> bool:
         """Whether another process has taken it."""
-        stem = file_stem(stream)
-        return not (self._claims.owns(stem) or self._claims.is_free(stem))
+        return not self.claims.owns(file_stem(stream))
 
     def write(self, stream: str, tensors: Mapping[str, Tensor], notes: Mapping[str, Any]) -> None:
-        """Save a stream, if it is one's own or nobody's yet."""
+        """Save a stream, if it is one's own."""
         stem = file_stem(stream)
-        with self._claims.alone(stem):
-            if self._claims.is_free(stem):
-                self._claims.take(stem)
-            elif not self._claims.owns(stem):
+        with self.claims.alone(stem):
+            if not self.claims.owns(stem):
                 raise TakenOverError(
                     f"The stream {stream!r} was taken over by another process, which goes on with "
                     f"the state that was saved last in {self.path}. What this one has learnt of it "
                     "since is not written: send each stream to one process."
                 )
-            own = {"stream": stream, "generation": self._claims.generation(stem)}
+            own = {"stream": stream, "generation": self.claims.generation(stem)}
             files.write(self.file(stream), KIND, {**self.identity, **own, "notes": notes}, tensors)
 
     def take(self, stream: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and notes of a stream, which from now on is one's own."""
         stem = file_stem(stream)
-        with self._claims.alone(stem):
+        with self.claims.alone(stem):
+            self._check_held(stream, stem)
             found = self.read(stream)
-            if not self._claims.owns(stem):
-                self._claims.take(stem)
+            if not self.claims.owns(stem):
+                self.claims.take(stem)
         return found
 
     def read(self, stream: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -137,12 +139,29 @@ class Folder:
                 )
         return tensors, header["notes"]
 
-    def begin(self, stream: str) -> None:
-        """A stream without a file begins anew here, whoever had it before."""
+    def begin(self, stream: str) -> bool:
+        """A stream without a file begins anew here, whoever had it before. False: another process
+        has just written one."""
         stem = file_stem(stream)
-        if not self._claims.is_free(stem):
-            with self._claims.alone(stem):
-                self._claims.take(stem)
+        with self.claims.alone(stem):
+            if stream in self:
+                return False
+            self._check_held(stream, stem)
+            self.claims.take(stem)
+        return True
+
+    def _check_held(self, stream: str, stem: str) -> None:
+        if self.claims.is_held(stem):
+            raise HeldError(
+                f"The stream {stream!r} is served by another process: ask that one, or end it."
+            )
+
+    def take_back(self, stream: str) -> None:
+        """What was begun, and came to nothing."""
+        stem = file_stem(stream)
+        with self.claims.alone(stem):
+            if self.claims.owns(stem) and stream not in self:
+                self.claims.forget(stem)
 
     def set_aside(self, stream: str) -> Path:
         """A file that cannot be read makes room, and is kept."""
@@ -163,10 +182,10 @@ class Folder:
 
     def remove(self, stream: str) -> None:
         stem = file_stem(stream)
-        with self._claims.alone(stem):
+        with self.claims.alone(stem):
             for path in [self.file(stream), *self.aside(stream)]:
                 path.unlink(missing_ok=True)
-            self._claims.forget(stem)
+            self.claims.forget(stem)
 
 
 def _named_inside(path: Path) -> str:

@@ -35,3 +35,15 @@ class Seat:
                 f"Notes of a stream are saved as JSON, which these cannot be ({error}): keep "
                 "texts, numbers, lists and dicts of these in them."
             ) from None
+
+
+def check_name(stream: object) -> None:
+    if not isinstance(stream, str) or not stream:
+        raise ValueError(f"A stream is named by a text that is not empty, not {stream!r}.")
+
+
+def unknown(stream: str) -> ValueError:
+    return ValueError(
+        f"There is no stream {stream!r}: it begins with its first images, "
+        f"fleet({stream!r}, images), or with add({stream!r})."
+    )

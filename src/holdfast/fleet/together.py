@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -10,6 +10,13 @@ from torch import Tensor
 from holdfast.engine.abreast import Abreast, Admitted, Served
 from holdfast.engine.last import Last
 from holdfast.fleet.seat import Seat
+
+
+def in_rounds(streams: list[str], resident: int | None) -> Iterator[list[str]]:
+    """As many streams at a time as may be in memory."""
+    most = resident or max(len(streams), 1)
+    for start in range(0, len(streams), most):
+        yield streams[start : start + most]
 
 
 def serve(

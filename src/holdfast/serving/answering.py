@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from holdfast.fleet.fleet import Fleet
-from holdfast.fleet.folder import StateError, TakenOverError
+from holdfast.fleet.folder import HeldError, StateError, TakenOverError
 from holdfast.serving.errors import (
     BadRequestError,
     BusyError,
@@ -44,10 +44,17 @@ Tickets = list[Ticket[Answered]]
 
 class Answering:
     """streams: how many there may be. remembered: images of each stream whose answers a retry still
-    gets."""
+    gets. put_back: has requests wait whose stream another server has just taken."""
 
     def __init__(
-        self, fleet: Fleet, keeper: Keeper, tally: Tally, *, streams: int, remembered: int
+        self,
+        fleet: Fleet,
+        keeper: Keeper,
+        tally: Tally,
+        *,
+        streams: int,
+        remembered: int,
+        put_back: Callable[[Tickets], None],
     ):
         self.fleet = fleet
         self.keeper = keeper
@@ -55,6 +62,7 @@ class Answering:
         self.watched = Watched(fleet)
         self.streams = streams
         self.remembered = remembered
+        self.put_back = put_back
 
     def answer(self, found: Mapping[str, Tickets]) -> None:
         """One batch of each stream through one step; every ticket is answered, or told why not."""
@@ -76,6 +84,9 @@ class Answering:
                 self.keeper.save(stream)  # what was learnt when it could not be written
             notes = self.fleet.notes(stream)
             known = [recall(notes, ticket.request) for ticket in tickets]
+        except HeldError:
+            self.put_back(tickets)
+            return []
         except Exception as error:
             problem = self._explained(stream, error)
             for ticket in tickets:
@@ -113,7 +124,9 @@ class Answering:
         for stream, logits in answers.items():
             self._deliver(stream, found[stream], logits, began)
         for stream, error in refused.items():
-            if len(found[stream]) == 1:
+            if isinstance(error, HeldError):
+                self.put_back(found[stream])
+            elif len(found[stream]) == 1:
                 self.tally.outcomes["refused"] += 1
                 fail(found[stream][0], self._explained(stream, error))
             else:  # one request's images must not cost the others theirs
@@ -129,7 +142,9 @@ class Answering:
             log.info("stream %s: its first image here", stream)
         self.watched.saw(stream, logits, [] if last.refused else last.news("the method"))
         parts = torch.split(logits, [len(ticket.images) for ticket in tickets])
-        notes = self.fleet.notes(stream)
+        # Without a claim: what was not learnt from the state of whoever took the stream meanwhile
+        # must not be noted there.
+        notes = self.fleet.notes(stream, look=True)
         notes[IMAGES] = notes.get(IMAGES, 0) + len(logits)
         for ticket, part in zip(tickets, parts, strict=True):
             if ticket.request is not None:

@@ -39,6 +39,12 @@ class BusyError(ServingError):
         self.after = after
 
 
+class NotOfferedError(ServingError):
+    """What this kind of server cannot do."""
+
+    status = 501
+
+
 class StoppingError(ServingError):
     """The server is on its way out and takes nothing more."""
 

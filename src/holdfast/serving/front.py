@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import time
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import anyio.to_thread
@@ -25,16 +22,14 @@ from torch import Tensor
 
 import holdfast
 from holdfast.serving import protocol
-from holdfast.serving.answering import IMAGES
 from holdfast.serving.bodies import Bodies
 from holdfast.serving.door import Door
 from holdfast.serving.errors import BusyError, ConflictError, ServingError, UnknownStreamError
 from holdfast.serving.metrics import exposition
+from holdfast.serving.peers import Alone, Desk, Peers, outcome
 from holdfast.serving.pictures import is_picture, read_picture
 from holdfast.serving.service import Service
-from holdfast.serving.telling import tell_stream, tell_streams
-
-Result = TypeVar("Result")
+from holdfast.serving.telling import latest, merge_streams
 
 # Threads that decode, beside the one that computes.
 DECODERS = 2
@@ -81,7 +76,7 @@ class Query:
 
 
 class Front:
-    """The endpoints. `app` is what a server of HTTP runs."""
+    """The endpoints. `app` is what a server of HTTP runs; `peers`, who else serves them."""
 
     def __init__(
         self,
@@ -93,6 +88,8 @@ class Front:
         self.service = service
         self.served = served
         self.limits = limits
+        self.desk = Desk(service)
+        self.peers: Peers = Alone(self.desk)
         self.bodies = Bodies(limits.body)
         self.decoders = CapacityLimiter(DECODERS)
         # One request of a stream is decoded at a time, so that they keep the order they came in.
@@ -154,7 +151,8 @@ class Front:
             outputs = list(protocol.OUTPUTS)
         else:
             asked = protocol.read_request(body)
-            id = protocol.check_request(asked.id) if id is None else id
+            # A proxy in front, such as Ray Serve's, may have added a header of its own.
+            id = id if asked.id is None else protocol.check_request(asked.id)
             most = self.service.options.together
             images = protocol.read_images(asked, most_images=most, expected=self.served.shape)
             outputs = [output.name for output in asked.outputs or ()] or list(protocol.OUTPUTS)
@@ -165,20 +163,17 @@ class Front:
     # Streams.
 
     async def streams(self, request: Request) -> Response:
-        return JSONResponse({"model": self._about(), **tell_streams(self.service)})
+        told = merge_streams(list((await self.peers.ask("streams")).values()))
+        return JSONResponse({"model": self._about(), **told})
 
     async def stream(self, request: Request) -> Response:
         name = protocol.check_stream(request.path_params["stream"])
-        seen = await outcome(
-            self.service.ask(lambda fleet: fleet.notes(name).get(IMAGES) if name in fleet else None)
-        )
-        trouble = self.service.keeper.troubles.get(name)
-        if seen is None and trouble is None:
+        told = latest((await self.peers.ask("stream", name)).values())
+        if told is None:
             raise UnknownStreamError(
                 f"There is no stream {name!r}: it begins with its first image."
             )
-        told = tell_stream(self.service.watched.all().get(name), time.monotonic())
-        return JSONResponse({"stream": name, "trouble": trouble, **told, "images_in_state": seen})
+        return JSONResponse(told)
 
     async def reset(self, request: Request) -> Response:
         name = protocol.check_stream(request.path_params["stream"])
@@ -195,10 +190,10 @@ class Front:
         return JSONResponse({"stream": name, "saved": await outcome(self.service.snapshot(name))})
 
     async def snapshot_all(self, request: Request) -> Response:
-        return JSONResponse({"saved": await outcome(self.service.snapshot())})
+        return JSONResponse({"saved": sum((await self.peers.ask("snapshot")).values())})
 
     async def drain(self, request: Request) -> Response:
-        unsaved = await anyio.to_thread.run_sync(self.service.drain)
+        unsaved = await self.peers.drain()
         return JSONResponse({"drained": not unsaved, "unsaved": unsaved}, 500 if unsaved else 200)
 
     # About itself.
@@ -212,7 +207,8 @@ class Front:
         return HTMLResponse(text, headers={"Content-Security-Policy": policy})
 
     async def metrics(self, request: Request) -> Response:
-        return Response(exposition(self.service), media_type="text/plain; version=0.0.4")
+        told = exposition(await self.peers.ask("metrics"))
+        return Response(told, media_type="text/plain; version=0.0.4")
 
     async def server(self, request: Request) -> Response:
         return JSONResponse({"name": "holdfast", "version": holdfast.__version__, "extensions": []})
@@ -250,12 +246,6 @@ class Front:
     def _about(self) -> dict[str, str]:
         served = self.served
         return {"name": served.name, "version": served.version, "method": served.method}
-
-
-async def outcome(future: Future[Result]) -> Result:
-    """Of the service. A client that goes away must not take the answer from another that waits for
-    the same one."""
-    return await asyncio.shield(asyncio.wrap_future(future))
 
 
 @cache

@@ -4,7 +4,7 @@ of them, and the worst few by name."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
@@ -139,8 +139,34 @@ def _histogram(name: str, meaning: str, times: Times) -> Metric:
     return found
 
 
-def exposition(service: Service) -> bytes:
+def collect(service: Service) -> list[Metric]:
+    """All that one server has to tell."""
+    return list(ServiceCollector(service).collect())
+
+
+class Gathered(Collector):
+    """What several servers have collected, by the name of each, which becomes a label where there
+    is one."""
+
+    def __init__(self, told: Mapping[str, list[Metric]]):
+        self.told = told
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for name, collected in self.told.items():
+            for metric in collected:
+                family = families.setdefault(
+                    metric.name, Metric(metric.name, metric.documentation, metric.type)
+                )
+                label = {"replica": name} if name else {}
+                family.samples += [
+                    sample._replace(labels={**sample.labels, **label}) for sample in metric.samples
+                ]
+        yield from families.values()
+
+
+def exposition(told: Mapping[str, list[Metric]]) -> bytes:
     """What GET /metrics answers."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ServiceCollector(service))
+    registry.register(Gathered(told))
     return generate_latest(registry)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -23,6 +23,7 @@ from holdfast.serving.errors import (
     UnknownStreamError,
 )
 from holdfast.serving.keeping import Keeper
+from holdfast.serving.moving import LOOK, Moving
 from holdfast.serving.tally import Tally
 from holdfast.serving.waiting import Ticket, Waiting
 
@@ -63,6 +64,15 @@ class ServiceOptions:
                 raise ValueError(f"{name} is a number of seconds, at least 0, not {value!r}.")
 
 
+@dataclass(frozen=True)
+class Order:
+    """work: to be done between two steps, when a stream is here. due: not before."""
+
+    work: Callable[[], None]
+    stream: str | None = None
+    due: float = float("-inf")
+
+
 class Service:
     """`service.submit("camera-7", images).result().logits`, from any thread.
 
@@ -79,12 +89,14 @@ class Service:
             *(fleet, self.keeper, self.tally),
             streams=options.streams,
             remembered=options.remembered,
+            put_back=self._put_back,
         )
         self.watched = self._answering.watched
         self.stopping = False
         self.failed = False
+        self._moving = Moving(fleet)
         self._waiting: Waiting[Answered] = Waiting(options.batch, options.waiting)
-        self._orders: list[Callable[[], None]] = []
+        self._orders: list[Order] = []
         self._at_work: dict[tuple[str, str], Ticket[Answered]] = {}
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="holdfast-service", daemon=True)
@@ -116,15 +128,15 @@ class Service:
 
     def reset(self, stream: str) -> Future[None]:
         """Begin a stream anew, after what waits for it already; also one whose state is damaged."""
-        return self._order(lambda: self._reset(stream))
+        return self._order(lambda: self._reset(stream), stream)
 
     def remove(self, stream: str) -> Future[None]:
         """Forget a stream and its files."""
-        return self._order(lambda: self._remove(stream))
+        return self._order(lambda: self._remove(stream), stream)
 
     def snapshot(self, stream: str | None = None) -> Future[int]:
         """Save a stream, or all that have changed; how many were."""
-        return self._order(lambda: self._snapshot(stream))
+        return self._order(lambda: self._snapshot(stream), stream)
 
     def ask(self, look: Callable[[Fleet], Result]) -> Future[Result]:
         """What `look` sees of the fleet, between two steps."""
@@ -157,7 +169,8 @@ class Service:
         if self.stopping:
             raise StoppingError("The server is stopping and takes nothing more. Ask another one.")
 
-    def _order(self, work: Callable[[], Result]) -> Future[Result]:
+    def _order(self, work: Callable[[], Result], stream: str | None = None) -> Future[Result]:
+        """stream: one that has to be here for it."""
         future: Future[Result] = Future()
 
         def carry_out() -> None:
@@ -166,7 +179,7 @@ class Service:
 
         with self._changed:
             self._check_open()
-            self._orders.append(carry_out)
+            self._orders.append(Order(carry_out, stream))
             self._changed.notify()
         return future
 
@@ -182,6 +195,8 @@ class Service:
                 left = [t for stream in list(self._waiting.lines) for t in self._wanted_of(stream)]
             for ticket in left:
                 fail(ticket, ServingError("The server has failed before it came to this request."))
+        finally:
+            self._moving.end()
 
     def _work(self) -> None:
         while True:
@@ -191,35 +206,61 @@ class Service:
                     self._changed.wait(self._pause(now))
                     now = time.monotonic()
                 stopping = self.stopping
-                orders, self._orders = self._orders, []
+                orders = [order for order in self._orders if order.due <= now]
+                self._orders = [order for order in self._orders if order.due > now]
                 # A stream that left memory within a step would be saved without its answers.
                 tickets = self._wanted(
                     self._waiting.take(now, stopping, self.options.together, self.fleet.resident)
                 )
             try:
-                self._answer(tickets)
+                self._answer(self._here(tickets))
                 for order in orders:
-                    order()
+                    self._carry_out(order)
+                self._moving.answer(self._give)
                 self.keeper.save_due(time.monotonic() - now)
             except Exception:  # a fault of ours must not end the service
                 log.exception("A fault in the server; it goes on.")
-            if stopping and not self._waiting:
+            if stopping and not self._waiting and not self._orders:
                 self.keeper.save_all()
                 return
 
     def _awake(self, now: float) -> bool:
-        return bool(self.stopping or self._orders) or self._pause(now) == 0
+        idle = not self._waiting and not self._orders
+        return (self.stopping and idle) or self._pause(now) == 0
 
     def _pause(self, now: float) -> float | None:
         """Seconds until something has to be done; None: until somebody comes."""
-        times = [at for at in (self._waiting.due(), self.keeper.next()) if at is not None]
+        waiting = self._waiting.due(self.stopping), self.keeper.next(), self._moving.next()
+        times = [at for at in waiting if at is not None]
+        times += [order.due for order in self._orders]
         return max(0.0, min(times) - now) if times else None
+
+    def _here(self, found: dict[str, Tickets]) -> dict[str, Tickets]:
+        """Those whose stream is here; others wait for theirs, in the order they came."""
+        here = {}
+        for stream, tickets in found.items():
+            if self._moving.is_here(stream):
+                here[stream] = tickets
+            else:
+                self._put_back(tickets)
+        return here
+
+    def _put_back(self, tickets: Tickets) -> None:
+        with self._changed:
+            self._waiting.put_back(tickets, time.monotonic() + LOOK)
+
+    def _carry_out(self, order: Order) -> None:
+        if order.stream is None or self._moving.is_here(order.stream):
+            order.work()
+        else:
+            with self._changed:
+                self._orders.append(replace(order, due=time.monotonic() + LOOK))
 
     def _wanted(self, found: dict[str, Tickets]) -> dict[str, Tickets]:
         """Those that nobody has cancelled, kept in mind for retries that come meanwhile."""
         wanted: dict[str, Tickets] = {}
         for ticket in every(found):
-            if ticket.future.set_running_or_notify_cancel():
+            if ticket.future.running() or ticket.future.set_running_or_notify_cancel():
                 wanted.setdefault(ticket.stream, []).append(ticket)
                 if ticket.request is not None:
                     self._at_work[ticket.stream, ticket.request] = ticket
@@ -247,6 +288,18 @@ class Service:
             raise UnknownStreamError(
                 f"There is no stream {stream!r}: GET /v2/streams lists those there are."
             )
+
+    def _give(self, stream: str, to: str) -> None:
+        """Hand a stream over, after what waits for it here."""
+        if self._moving.is_here(stream):
+            with self._changed:
+                found = self._wanted_of(stream)
+            for ticket in found:
+                self._answer({stream: [ticket]})
+        if stream not in self.keeper or self.keeper.try_to_save(stream):
+            self.fleet.give(stream, to)
+            self.watched.forget(stream)
+            log.info("stream %s was handed over to another server", stream)
 
     def _snapshot(self, stream: str | None) -> int:
         if stream is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.serving.service import Service
@@ -10,6 +11,10 @@ from holdfast.serving.watching import Seen
 
 # The worst of them, where there are more.
 MOST = 500
+SUMS = (
+    *("streams_served", "images", "images_a_second"),
+    *("waiting", "turned_away", "alarms", "troubles"),
+)
 
 
 def tell_streams(service: Service, most: int = MOST) -> dict[str, Any]:
@@ -42,9 +47,36 @@ def tell_streams(service: Service, most: int = MOST) -> dict[str, Any]:
     }
 
 
-def tell_stream(seen: Seen | None, now: float) -> dict[str, Any]:
+def merge_streams(told: list[dict[str, Any]], most: int = MOST) -> dict[str, Any]:
+    """What several servers told, as if one had."""
+    if len(told) == 1:
+        return told[0]
+    by_name: dict[str, list[dict[str, Any]]] = {}
+    for stream in (stream for one in told for stream in one["streams"]):
+        by_name.setdefault(stream["stream"], []).append(stream)
+    streams = [found for one in by_name.values() if (found := latest(one)) is not None]
+    streams.sort(key=lambda one: (not one["trouble"], not one.get("alarm"), _age(one)))
+    return {
+        **{name: sum(one[name] for one in told) for name in SUMS},
+        "unsaved_for_seconds": max(one["unsaved_for_seconds"] for one in told),
+        "stopping": all(one["stopping"] for one in told),
+        "streams": streams[:most],
+    }
+
+
+def latest(told: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Of what several servers tell of a stream, what the one tells that had its last image."""
+    return min((one for one in told if one is not None), key=_age, default=None)
+
+
+def _age(told: dict[str, Any]) -> float:
+    return float(told.get("seconds_ago", "inf"))
+
+
+def tell_stream(seen: Seen | None, now: float | None = None) -> dict[str, Any]:
     if seen is None:
         return {}
+    now = time.monotonic() if now is None else now
     health = seen.health
     return {
         "images": seen.images,

@@ -43,6 +43,8 @@ class Waiting(Generic[Answer]):
         self.limit = limit
         self.images = 0
         self.lines: dict[str, deque[Ticket[Answer]]] = {}
+        # Lines that are not ready before a certain time.
+        self.held: dict[str, float] = {}
 
     def __bool__(self) -> bool:
         return bool(self.lines)
@@ -62,10 +64,21 @@ class Waiting(Generic[Answer]):
         line = self.lines.get(stream, ())
         return next((ticket for ticket in line if ticket.request == request), None)
 
-    def due(self) -> float | None:
+    def put_back(self, tickets: list[Ticket[Answer]], until: float) -> None:
+        """What was taken of one stream comes first again, and waits at least until then."""
+        stream = tickets[0].stream
+        self.lines.setdefault(stream, deque()).extendleft(reversed(tickets))
+        self.images += sum(len(ticket.images) for ticket in tickets)
+        self.held[stream] = until
+
+    def due(self, everything: bool = False) -> float | None:
         """When the next line is ready, if nothing more comes; None: nothing waits."""
-        times = [float("-inf") if self._full(line) else line[0].due for line in self.lines.values()]
-        return min(times, default=None)
+        return min((self._ready(stream, everything) for stream in self.lines), default=None)
+
+    def _ready(self, stream: str, everything: bool) -> float:
+        line = self.lines[stream]
+        at = float("-inf") if everything or self._full(line) else line[0].due
+        return max(at, self.held.get(stream, at))
 
     def take(
         self,
@@ -77,11 +90,7 @@ class Waiting(Generic[Answer]):
         """One batch of each line that is ready, or of every line if everything has to go; no more
         lines than make up `most` images, and no more than `streams`; those that have waited
         longest first."""
-        ready = [
-            stream
-            for stream, line in self.lines.items()
-            if everything or line[0].due <= now or self._full(line)
-        ]
+        ready = [stream for stream in self.lines if self._ready(stream, everything) <= now]
         ready.sort(key=lambda stream: self.lines[stream][0].due)
         found: dict[str, list[Ticket[Answer]]] = {}
         images = self.images
@@ -94,6 +103,7 @@ class Waiting(Generic[Answer]):
     def withdraw(self, stream: str) -> list[Ticket[Answer]]:
         """All that waits for a stream, which waits no more."""
         line = self.lines.pop(stream, deque())
+        self.held.pop(stream, None)
         self.images -= sum(len(ticket.images) for ticket in line)
         return list(line)
 
@@ -107,6 +117,7 @@ class Waiting(Generic[Answer]):
 
     def _batch(self, stream: str) -> list[Ticket[Answer]]:
         line = self.lines[stream]
+        self.held.pop(stream, None)
         taken = [line.popleft()]
         total = len(taken[0].images)
         while line and line[0].fits(taken[0]) and total + len(line[0].images) <= self.batch:
