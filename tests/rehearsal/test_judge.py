@@ -104,6 +104,11 @@ def test_a_winner():
     assert "over frozen and +1" in found.sentence and "mean over 2 streams" in found.sentence
 
 
+def test_a_winner_on_the_only_stream_has_no_mean_over_streams():
+    shown = {"frozen": level(0.5), "tent": level(0.9)}
+    assert choose(shown, COSTS).sentence.endswith("points over frozen.")
+
+
 def test_frozen_where_all_else_is_worse():
     found = choose(
         {"frozen": level(0.5, 0.5), "bn": level(0.3, 0.4), "tent": level(0.1, 0.4)}, COSTS

@@ -159,7 +159,9 @@ def _sentence(
         gains.append(f"{compare(showings[method], showings[BN])} over bn")
     others = [name for name in alike if name != method]
     noise = f", or {' or '.join(others)} (the differences are noise)" if others else ""
-    reason = f"{' and '.join(gains)}, mean over {len(showings[method])} streams"
+    streams = len(showings[method])
+    where = f", mean over {streams} streams" if streams > 1 else ""
+    reason = f"{' and '.join(gains)}{where}"
     return f"Take {method}{noise}: {reason}."
 
 
