@@ -105,7 +105,8 @@ def test_a_winner():
 
 
 def test_a_winner_on_the_only_stream_has_no_mean_over_streams():
-    shown = {"frozen": level(0.5), "tent": level(0.9)}
+    shares = {"frozen": 0.5, "tent": 0.9}
+    shown = {name: {"clean": level(share, share)["clean"]} for name, share in shares.items()}
     assert choose(shown, COSTS).sentence.endswith("points over frozen.")
 
 
