@@ -54,7 +54,7 @@ DRAWN_IMAGES = 10_000
 # Where a method needs no source, that of its health is made of so many images; and so many of each
 # kind of drift tell what answers are worth.
 HEALTH_SOURCE = 3_000
-DRIFTED_IMAGES = 128
+DRIFTED_IMAGES = 256
 
 T = TypeVar("T")
 
