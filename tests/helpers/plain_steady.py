@@ -20,6 +20,21 @@ def limit(logarithms, n, first=1):
     return math.exp(low + (high - low) * (x - a) / (b - a))
 
 
+def by_width(z, groups):
+    """Each image to the group whose normal law on the line through both means is denser there."""
+    for _ in range(10):
+        line = z[groups[1]].mean(0) - z[groups[0]].mean(0)
+        along = z @ line
+        own = [along[group] for group in groups]
+        laws = [torch.distributions.Normal(t.mean(), t.std(correction=0)) for t in own]
+        second = laws[1].log_prob(along) > laws[0].log_prob(along)
+        new = [second.logical_not().nonzero().flatten(), second.nonzero().flatten()]
+        if min(map(len, new)) < max(2, len(z) / 16):
+            break
+        groups = new
+    return groups
+
+
 class Plain:
     """A model whose batch norm layers follow the rule by hooks, step by step and by autograd."""
 
@@ -114,4 +129,4 @@ class Plain:
                 best, found = far, groups
         if best <= limit(self.split.limits, n, 8):
             return whole
-        return sorted(group.tolist() for group in found)
+        return sorted(group.tolist() for group in by_width(z, found))

@@ -12,6 +12,7 @@ import holdfast
 from holdfast import Source
 from holdfast.engine.network import Network
 from holdfast.source.budgets import DRAWS, SIZES, Drawn
+from holdfast.source.split import two_means
 
 
 def budgets_of(net, source, **settings):
@@ -108,6 +109,24 @@ def test_between_sizes_limits_lie_on_straight_lines_and_end_at_512():
     assert point.limit(512) == point.limit(513) == point.limit(10**6)
 
 
+def test_the_split_allows_for_what_sorted_and_skewed_source_batches_do():
+    net, batches = toy_net(dtype=torch.float64), source_batches(torch.float64)
+    split = budgets_of(net, Source.from_loader(net, batches), skew=0.3, quantile=0.9).split
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    x = inputs_of(net, images, "norm1")[0]
+    place = split.place(x.mean((2, 3)), x.var((2, 3), correction=0))
+    sizes = [size for size in SIZES if size >= 8]
+    largest = set()
+    for size, limit in zip(sizes, split.limits, strict=True):
+        kinds = [
+            np.quantile([float(two_means(place[draw])[1]) for draw in draws[size]], 0.9)
+            for draws in Drawn(labels, 0.3).kinds
+        ]
+        largest.add(int(np.argmax(kinds)))
+        assert limit == pytest.approx(math.log(max(kinds)), abs=1e-8)
+    assert len(largest) > 1  # not by random batches alone
+
+
 def test_runs_are_of_few_classes_and_random_draws_of_many():
     labels = torch.arange(1000) % 10
     drawn = Drawn(labels, 0.1)
@@ -184,7 +203,7 @@ def test_budgets_without_sorted_labels_are_made_again(tmp_path):
     net = toy_net()
     source = toy_source(net)
     expected = budgets_of(net, source).layers["norm2"][0].sorted_limits
-    before = {n.replace("budgets/2/", "budgets/"): t for n, t in source.tensors.items()}
+    before = {n.replace("budgets/3/", "budgets/"): t for n, t in source.tensors.items()}
     source.tensors = {n: t for n, t in before.items() if not n.endswith("/sorted_limits")}
     source.save(tmp_path / "source")
     with pytest.raises(ValueError, match=r"holds no budgets.*Source\.load\(path, loader=…\)"):

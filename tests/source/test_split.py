@@ -1,10 +1,11 @@
 import pytest
 import torch
+from plain_steady import by_width as plain_by_width
 from toys import CLASSES, inputs_of, textures, toy_net
 
 from holdfast import Source
 from holdfast.engine.network import Network
-from holdfast.source.split import describe, two_means
+from holdfast.source.split import by_width, describe, two_means
 
 
 def plain_two_means(z):
@@ -53,6 +54,36 @@ def test_a_gap_is_found_where_points_vary_more_in_something_else():
     expected, apart = plain_two_means(z)
     assert torch.equal(second, expected) or torch.equal(~second, expected)
     assert float(ratio) == pytest.approx(apart) and apart > 50
+
+
+def test_the_tail_of_a_wide_group_stays_with_it_beside_a_narrow_one():
+    generator = torch.Generator().manual_seed(1)
+    wide = torch.randn(32, 3, generator=generator, dtype=torch.float64)
+    narrow = 4 + 0.02 * torch.randn(32, 3, generator=generator, dtype=torch.float64)
+    wide[0] = 3.0
+    z, kind = torch.cat([wide, narrow]), torch.arange(64) >= 32
+    half_way, _ = two_means(z)
+    half_way = half_way if half_way[-1] else ~half_way
+    assert half_way[0] and torch.equal(half_way[32:], kind[32:])
+    for second in (half_way, ~half_way):
+        got = by_width(z, second)
+        assert torch.equal(got, kind) or torch.equal(got, ~kind)
+    # Equal points are no division by zero.
+    equal = torch.cat([torch.zeros(8, 3), torch.ones(8, 3)]).double()
+    assert torch.equal(by_width(equal, torch.arange(16) > 7), torch.arange(16) > 7)
+
+
+def test_groups_by_width_are_as_restated():
+    """Also where one would become too small, which leaves them as they were the round before."""
+    generator = torch.Generator().manual_seed(2)
+    for _ in range(100):
+        z = torch.randn(18, 2, generator=generator, dtype=torch.float64) ** 3
+        z[:6] = 0.1 * z[:6] + 1
+        second = torch.rand(18, generator=generator) < 0.3
+        if 2 <= second.sum() <= 16:
+            groups = [(~second).nonzero().flatten(), second.nonzero().flatten()]
+            expected = plain_by_width(z, groups)[1].tolist()
+            assert by_width(z, second).nonzero().flatten().tolist() == expected
 
 
 @pytest.mark.filterwarnings("ignore:The source's labels")

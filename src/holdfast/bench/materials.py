@@ -55,7 +55,7 @@ DRAWN_IMAGES = 10_000
 # How many images a source for health alone is made of, where the method needs none; and how many
 # images of each kind of drift estimates are calibrated on.
 HEALTH_SOURCE = 3_000
-DRIFTED_IMAGES = 128
+DRIFTED_IMAGES = 256
 
 T = TypeVar("T")
 

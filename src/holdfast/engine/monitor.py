@@ -23,8 +23,9 @@ POOL = 32
 DRIFT = 0.1
 # How much worse than the source model an adapter may seem, and how much worse than at home.
 HARM, RISK = 0.02, 0.05
-# What is better than that counts as so much better at most.
-FLOOR = 0.03
+# What is better than the source model counts as so much better at most: no more than may be lost,
+# since the less counts for it, the higher a bet may be.
+FLOOR = 0.02
 # Of the level, what is for harm, on which a guard acts; the rest is for drift.
 FOR_HARM = 0.8
 

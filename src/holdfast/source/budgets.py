@@ -30,8 +30,8 @@ LEAST = 1e-30
 
 def budgets_key(samples: int = 3000, skew: float = 0.1, quantile: float = 0.95) -> str:
     """Below which a source keeps budgets that were made so."""
-    # 2: what they hold, since sorted labels are among it and groups have several starts.
-    return f"budgets/2/{samples}/{skew:g}/{quantile:g}/"
+    # 3: what they hold, since sorted labels are also among what the split allows for.
+    return f"budgets/3/{samples}/{skew:g}/{quantile:g}/"
 
 
 class Point(nn.Module):
@@ -234,12 +234,13 @@ class Drawn:
     def __init__(self, labels: Tensor, skew: float):
         images, rng = len(labels), np.random.default_rng(0)
         orders = [rotta(rng, labels.numpy(), gamma=skew) for _ in range(DRAWS // RUNS)]
-        self.random = {size: rng.integers(images, size=(DRAWS, size)) for size in SIZES}
+        random = {size: rng.integers(images, size=(DRAWS, size)) for size in SIZES}
         skewed = _runs(rng, orders)
         in_order = _runs(rng, [sort(rng, labels.numpy()) for _ in orders])
+        self.kinds = random, skewed, in_order
         self.counts = {}
         for size in SIZES:
-            every = np.concatenate([draws[size] for draws in (self.random, skewed, in_order)])
+            every = np.concatenate([draws[size] for draws in self.kinds])
             counts = torch.zeros(len(every), images)
             ones = torch.ones(every.shape)
             self.counts[size] = counts.scatter_add_(1, torch.from_numpy(every), ones)
@@ -259,15 +260,17 @@ class Drawn:
         return torch.stack(found, 1).clamp_min(LEAST).log()
 
     def split(self, moments: Moments, quantile: float) -> dict[str, Tensor]:
-        """Where images lie, and how far apart two means of random batches are."""
+        """Where images lie, and how far apart two means of batches are: the largest quantile of the
+        three kinds."""
         mean, var = moments.mean.double(), moments.var.double()
         deviation, center = torch.std_mean(describe(mean, var), 0, correction=0)
         split = Split(center, deviation.clamp_min(EPSILON), moments.weight)
         place, found = split.place(mean, var), []
         for size in SIZES:
             if size >= FEWEST:
-                ratio = two_means(place[self.random[size]])[1]
-                found.append(ratio.nan_to_num(0, posinf=1 / LEAST).quantile(quantile))
+                ratios = torch.stack([two_means(place[kind[size]])[1] for kind in self.kinds])
+                ratios = ratios.nan_to_num(0, posinf=1 / LEAST)
+                found.append(ratios.quantile(quantile, 1).amax())
         limits = torch.stack(found).clamp_min(LEAST).log()
         return {"split/place": torch.stack([center, split.deviation]), "split/limits": limits}
 

@@ -16,8 +16,9 @@ SMALLEST_SHARE = 1 / 16
 STARTS = 3
 ROUNDS = 10
 
-# Where a variance has no room below it.
+# Where a variance has no room below it; and the deviation of a group of equal points.
 FLOOR = 1e-3
+NARROWEST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,7 @@ class Split:
 
     center, deviation: of the source's images, each described by `describe`; weight: of channels.
     All of it in float64 and on the CPU. limits: how far apart two means of source batches of 8,
-    16, … images lie, as logarithms.
+    16, … images lie, random, label-skewed or sorted ones, as logarithms.
     """
 
     center: Tensor
@@ -45,10 +46,12 @@ class Split:
         images = len(mean)
         if images < FEWEST:
             return ()
-        second, ratio = two_means(self.place(mean, var))
-        second = second != second[0]
+        place = self.place(mean, var)
+        second, ratio = two_means(place)
         if not ratio > self.limit(images):
             return ()
+        second = by_width(place, second)
+        second = second != second[0]
         return (~second).nonzero().flatten(), second.nonzero().flatten()
 
     def limit(self, images: int) -> float:
@@ -83,10 +86,37 @@ def two_means(z: Tensor) -> tuple[Tensor, Tensor]:
     own = torch.where(second, ends[1], ends[0])
     gap = (apart**2).sum(-1)
     ratio = gap**2 / ((z @ apart.mT - own) ** 2).mean(-2)
-    images, sizes = z.shape[-2], second.sum(-2)
-    small = torch.minimum(sizes, images - sizes) < max(2, SMALLEST_SHARE * images)
-    ratio, best = ratio.masked_fill(small, 0).max(-1, keepdim=True)
+    ratio, best = ratio.masked_fill(_too_small(second), 0).max(-1, keepdim=True)
     return second.take_along_dim(best[..., None, :], -1).squeeze(-1), ratio.squeeze(-1)
+
+
+def by_width(z: Tensor, second: Tensor) -> Tensor:
+    """Of points (n, size) in two groups: which belong to the second, by how wide each group is.
+
+    Half-way between two means lies the tail of a wide group beside a narrow one, such as a camera's
+    own images beside noise. On the line through the means each point goes to the group of which it
+    is likelier, as if these were normal.
+    """
+    for _ in range(ROUNDS):
+        means = z[~second].mean(0), z[second].mean(0)
+        along = z @ (means[1] - means[0])
+        unlikely = []
+        for members in (~second, second):
+            deviation, center = torch.std_mean(along[members], correction=0)
+            deviation = deviation.clamp_min(NARROWEST)
+            unlikely.append(((along - center) / deviation) ** 2 + 2 * deviation.log())
+        before, second = second, unlikely[1] < unlikely[0]
+        if bool(_too_small(second[:, None])):
+            return before
+        if torch.equal(before, second):
+            break
+    return second
+
+
+def _too_small(second: Tensor) -> Tensor:
+    """Whether one of two groups is, of members (…, n, groupings)."""
+    images, sizes = second.shape[-2], second.sum(-2)
+    return torch.minimum(sizes, images - sizes) < max(2, SMALLEST_SHARE * images)
 
 
 def _components(z: Tensor) -> Tensor:
