@@ -97,8 +97,11 @@ def claims(runs: Sequence[StoredRun], settings: Settings) -> Iterator[tuple[str,
         for claim, distance, side in BY_DISTANCE:
             before, after = of_analysis(runs, host, distance), of_analysis(runs, guest, distance)
             if before and before.keys() == after.keys():
-                changes = tuple(100 * (after[name] / before[name] - 1) for name in before)
-                yield f"{claim}: on {beside}", Shown(changes, side).text
+                # With one image of a class there is no distance within it.
+                defined = [name for name in before if before[name]]
+                changes = tuple(100 * (after[name] / before[name] - 1) for name in defined)
+                shown = Shown(changes, side).text if changes else "not shown: one image a class"
+                yield f"{claim}: on {beside}", shown
         for claim, similarity in BY_SIMILARITY:
             along = list(of_analysis(runs, guest, similarity).values())
             if len(along) >= 3:

@@ -11,6 +11,7 @@ from holdfast.data.cache import fingerprint
 from holdfast.data.glyphs import Glyphs, benchmark
 from holdfast.data.readers.arrays import read_npz
 from holdfast.data.readers.sets import open_data
+from holdfast.util.threads import threads
 
 SOME = ("fog", "gaussian_noise")
 
@@ -125,3 +126,16 @@ def test_data_that_does_not_name_its_domains():
 
     with pytest.raises(ValueError, match="Any does not say which domains it has: give a dict"):
         fingerprint(Any())
+
+
+def test_images_are_read_with_one_thread_since_rounding_goes_by_their_number():
+    seen = []
+
+    class Threaded(Held):
+        def images(self, indices):
+            seen.append(torch.get_num_threads())
+            return super().images(indices)
+
+    with threads(2):
+        fingerprint(Threaded(torch.rand(2, 3, 8, 8), np.arange(2)))
+        assert seen == [1] and torch.get_num_threads() == 2

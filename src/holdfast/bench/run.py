@@ -7,8 +7,8 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from holdfast.data.streams import Batch
 from holdfast.engine.adapter import Adapter
 from holdfast.util.cpu import release_memory
 from holdfast.util.progress import stoppable
+from holdfast.util.threads import threads
 from holdfast.util.words import first_line
 
 # Seconds between two snapshots: what a kill costs at most.
@@ -224,16 +225,6 @@ def show(
         memory=peak(),
         uncorrected=uncorrected,
     )
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class PeakMemory:

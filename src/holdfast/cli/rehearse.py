@@ -75,10 +75,10 @@ class Rehearse:
         from holdfast.bench.materials import MODELS, Materials
         from holdfast.bench.opening import shuffled
         from holdfast.bench.plan import Run
-        from holdfast.bench.run import threads
         from holdfast.cli.run import show_blocks
         from holdfast.data.glyphs import Glyphs
         from holdfast.report.follow import write
+        from holdfast.util.threads import threads
 
         usual = "cuda" if torch.cuda.is_available() else "cpu"
         given = ("data", "model", "source", "root", "classes", "size", "mean", "std", "head")

@@ -19,6 +19,7 @@ from holdfast.data.images import Array, Images, Lazy, as_bytes
 from holdfast.data.pools import Corrupted, Indices, Layer, Made, Pool
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.readers.sets import DataSet, Domain
+from holdfast.util.threads import threads
 
 # Larger images take longer to adapt to than to make, and much room to keep.
 LARGEST_SIDE = 64
@@ -101,14 +102,16 @@ def fingerprint(data: DataSet | Made | Mapping[str, Pool] | Pool) -> str:
     A sample, since ImageNet-C takes hours to read: sets that differ in other images alone have
     the same fingerprint. Where files lie, what they are called and in which order the domains
     come does not count. Images are read at the severity that the set was opened with. Those that
-    are corrupted as they are read may differ between kinds of machine, by rounding.
+    are corrupted as they are read may differ between kinds of machine, by rounding; and by the
+    number of threads, so that the sample is read with one.
     """
     digest = hashlib.sha256()
     for name, pool in sorted(_domains(data).items()):
         labels = np.asarray(pool.labels).astype("<i8")
         digest.update(f"{name!r} {len(labels)} ".encode())
         digest.update(labels.tobytes())
-        sample = pool.images(_evenly(len(labels)).tolist()).to("cpu", torch.float32)
+        with threads(1):
+            sample = pool.images(_evenly(len(labels)).tolist()).to("cpu", torch.float32)
         digest.update(f"{tuple(sample.shape)} ".encode())
         digest.update(sample.numpy().astype("<f4").tobytes())
     return digest.hexdigest()
