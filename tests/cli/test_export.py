@@ -6,24 +6,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from net_file import NET
 from PIL import Image
 
 import holdfast
 from holdfast.cli.main import main
 from holdfast.data import glyphs
 from holdfast.util import imports
-
-NET = """
-import torch
-from torch import nn
-
-def make():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-        nn.Linear(4, 5),
-    ).eval()
-"""
 
 
 @pytest.fixture

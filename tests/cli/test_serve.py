@@ -12,22 +12,11 @@ import numpy as np
 import pytest
 import torch
 from asgi import Client
+from net_file import NET
 
 from holdfast import cli
 from holdfast.cli.main import main
 from holdfast.cli.serve import Serve
-
-NET = """
-import torch
-from torch import nn
-
-def make():
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-        nn.Linear(4, 5),
-    )
-"""
 
 
 @pytest.fixture

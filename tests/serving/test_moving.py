@@ -8,51 +8,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from toys import stream as toy_stream
+from served import LATER, METHOD, alone, ask, batches, serving
 
 import holdfast
 from holdfast.fleet.sharing import Sharing
 from holdfast.serving.errors import ConflictError
 from holdfast.serving.moving import Moving
-from holdfast.serving.service import Service, ServiceOptions
-
-METHOD = "tent(lr=0.01)"
-LATER = 1e6  # seconds: a snapshot that never comes by itself
-
-
-def batches(count, seed=0):
-    kinds = [("some", "all")[at % 2] for at in range(count)]
-    return [images[:6] for images in toy_stream(kinds, seed=seed)]
 
 
 @pytest.fixture
 def made(net, tmp_path):
-    services = []
-
-    def make(**options):
-        fleet = holdfast.Fleet(net, METHOD, folder=tmp_path)
-        settings = {"deadline": 0.0, "snapshot": LATER, "together": 1, **options}
-        services.append(Service(fleet, ServiceOptions(**settings)))
-        return services[-1]
-
-    yield make
-    for service in services:
-        service.drain()
-
-
-def ask(service, stream, images, request=None):
-    return service.submit(stream, images, request).result(60)
-
-
-def alone(net, images):
-    adapter = holdfast.adapt(net, METHOD)
-    return [adapter(batch) for batch in images]
+    with serving(net, tmp_path, together=1) as make:
+        yield make
 
 
 @pytest.mark.parametrize("snapshot", [0, LATER])
 def test_a_stream_that_moves_takes_along_what_was_never_saved(made, net, snapshot):
     servers = made(snapshot=snapshot), made(snapshot=snapshot)
-    images = batches(8)
+    images = batches(count=8)
     for at, expected in enumerate(alone(net, images)):
         server = servers[(0, 1, 1, 0, 0, 1, 0, 1)[at]]
         answer = ask(server, "a", images[at], f"r{at}")
@@ -67,7 +40,7 @@ def test_no_two_servers_ever_go_on_with_the_same_stream(made, net):
     in some order, and no answer is of another line."""
     one = {"batch": 6}  # one request a step, so that an adapter can be shown the same batches
     servers = [made(**one), made(**one), made(**one, snapshot=0)]
-    images = batches(24)
+    images = batches(count=24)
     order, lock = [], threading.Lock()
 
     def caller(number):
@@ -91,7 +64,7 @@ def test_no_two_servers_ever_go_on_with_the_same_stream(made, net):
 
 
 def test_one_that_has_ended_without_a_word_is_not_waited_for(made, net):
-    images = batches(3)
+    images = batches(count=3)
     first = made()
     ask(first, "a", images[0])
     first.snapshot("a").result(60)
@@ -114,7 +87,7 @@ def test_one_that_has_ended_without_a_word_is_not_waited_for(made, net):
 def test_one_that_does_not_answer_loses_the_stream_and_cannot_write_it(made, net, caplog):
     first, second = made(snapshot=0), made(snapshot=0)
     second._moving._patience = 0.3
-    images = batches(3)
+    images = batches(count=3)
     ask(first, "a", images[0])
     busy, gate = threading.Event(), threading.Event()
     step = first.fleet.step
@@ -145,7 +118,7 @@ def test_one_that_does_not_answer_loses_the_stream_and_cannot_write_it(made, net
 
 def test_orders_wait_for_the_stream_too(made, net):
     first, second = made(), made()
-    images = batches(2)
+    images = batches(count=2)
     ask(first, "a", images[0])
     second.reset("a").result(60)
     torch.testing.assert_close(ask(first, "a", images[1]).logits, alone(net, images[1:])[0])
@@ -156,7 +129,7 @@ def test_orders_wait_for_the_stream_too(made, net):
 
 def test_requests_of_a_moving_stream_keep_their_order_and_are_learnt_once(made, net):
     first, second = made(), made(batch=6)
-    images = batches(5)
+    images = batches(count=5)
     ask(first, "a", images[0])
     asked = [second.submit("a", batch, f"r{at}") for at, batch in enumerate(images[1:])]
     again = [second.submit("a", batch, f"r{at}") for at, batch in enumerate(images[1:])]
@@ -169,7 +142,7 @@ def test_requests_of_a_moving_stream_keep_their_order_and_are_learnt_once(made, 
 
 def test_draining_waits_for_a_stream_on_its_way(made, net):
     first, second = made(), made()
-    images = batches(2)
+    images = batches(count=2)
     ask(first, "a", images[0])
     late = second.submit("a", images[1])
     assert second.drain() == []
@@ -179,14 +152,14 @@ def test_draining_waits_for_a_stream_on_its_way(made, net):
 def test_those_that_end_leave_nothing_to_ask(made, tmp_path):
     for _ in range(2):
         service = made()
-        ask(service, "a", batches(1)[0])
+        ask(service, "a", batches(count=1)[0])
         service.drain()
     assert list((tmp_path / ".sharing").iterdir()) == []
 
 
 def test_a_full_disk_keeps_a_stream_where_it_is(made, net, caplog):
     first, second = made(), made()
-    images = batches(2)
+    images = batches(count=2)
     ask(first, "a", images[0])
     save = first.fleet.save
 

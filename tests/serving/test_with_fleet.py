@@ -2,42 +2,17 @@
 
 import pytest
 import torch
-from toys import stream as toy_stream
+from served import METHOD, alone, ask, batches, serving
 from toys import toy_net
 
 import holdfast
 from holdfast.serving.errors import BadRequestError, ConflictError
-from holdfast.serving.service import Service, ServiceOptions
-
-METHOD = "tent(lr=0.01)"
-
-
-def batches(seed, count=4):
-    return [images[:6] for images in toy_stream(("some", "all") * (count // 2), seed=seed)]
 
 
 @pytest.fixture
 def made(net, tmp_path):
-    services = []
-
-    def make(model=net, method=METHOD, resident=None, **options):
-        fleet = holdfast.Fleet(model, method, folder=tmp_path, resident=resident)
-        settings = {"deadline": 0.0, "snapshot": 1e6, **options}
-        services.append(Service(fleet, ServiceOptions(**settings)))
-        return services[-1]
-
-    yield make
-    for service in services:
-        service.drain()
-
-
-def ask(service, stream, images, request=None):
-    return service.submit(stream, images, request).result(60)
-
-
-def alone(net, images):
-    adapter = holdfast.adapt(net, METHOD)
-    return [adapter(batch) for batch in images]
+    with serving(net, tmp_path) as make:
+        yield make
 
 
 @pytest.mark.parametrize("resident", [None, 1])
