@@ -136,7 +136,7 @@ def confirm(
         tell(method)
         try:
             checks.append(_check(method, place, batches))
-        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        except (RuntimeError, ValueError, TypeError) as error:
             checks.append(Check(method, error=f"{type(error).__name__}: {first_line(error)}"))
     return Confirmation(device, _name(place), tuple(checks))
 

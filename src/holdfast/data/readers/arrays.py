@@ -32,7 +32,6 @@ DAMAGE = (
     EOFError,
     OSError,
     struct.error,
-    NotImplementedError,
     RuntimeError,
 )
 
