@@ -188,10 +188,11 @@ def test_it_returns_after_eight_good_estimates_in_a_row(net, adapt):
 
 def test_each_return_takes_twice_as_many_good_estimates(adapt):
     """A return that was too early costs what it takes to notice."""
-    adapter, took = adapt("bn", guard="fallback"), []
+    # On clean images it answers as the source model does: every estimate is a good one.
+    adapter, took = adapt("bn+steady", guard="fallback"), []
     clean = images_of("clean", 70)
     for _ in range(3):
-        fall_back(adapter)
+        adapter._state.fallback.start()
         for count, images in enumerate(clean, start=1):
             quietly(adapter, [images])
             if not adapter.health.fallback:
@@ -200,6 +201,17 @@ def test_each_return_takes_twice_as_many_good_estimates(adapt):
     assert took == [8, 16, 32]
     adapter.reset()
     assert int(adapter._state.fallback.enough) == 8
+
+
+def test_in_fallback_health_tells_of_the_source_models_answers(adapt):
+    adapter = adapt("bn", guard="fallback")
+    fall_back(adapter)
+    quietly(adapter, OF_ONE_CLASS[:1])
+    health = adapter.health
+    assert health.fallback and health.accuracy == health.frozen_accuracy
+    assert health.interval[0] <= health.accuracy <= health.interval[1]
+    # What is tried beside it is worse.
+    assert float(adapter._state.monitor.estimates[0]) < health.accuracy - 0.1
 
 
 def test_small_batches_count_once_there_are_enough_images_for_an_estimate(adapt):

@@ -19,7 +19,7 @@ from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
 from holdfast.engine.fallback import OVERFLOW
-from holdfast.engine.health import HARMS, NOT_CALIBRATED, Health
+from holdfast.engine.health import CALIBRATED_BEFORE, HARMS, NOT_CALIBRATED, Health
 from holdfast.engine.last import Answer, Last, Watched
 from holdfast.engine.network import Network, fingerprint, without_autocast
 from holdfast.engine.options import Options
@@ -73,6 +73,8 @@ class Adapter(NotExportable):
         slots, network = self._slots, self.network
         can = source.drifted is not None or source.is_calibrated(slots.answers)
         if network.head_name is None or not can:
+            if source.was_calibrated(slots.answers):
+                warnings.warn(CALIBRATED_BEFORE, stacklevel=4)
             return
 
         def fresh() -> Network:
@@ -82,7 +84,7 @@ class Adapter(NotExportable):
             return self._runner.predict(images, len(images))
 
         with self._full_precision(), without_autocast(model):
-            reference = Reference(fresh(), source.budgets_of(network, fresh))
+            reference = Reference(fresh, source.budgets_of(network, fresh))
             made = source.calibration_of(
                 slots.answers, network, lambda batches: calibrate(predict, reference, batches)
             )
@@ -243,7 +245,7 @@ class Adapter(NotExportable):
             batch, newest = self._admit(images, needs_batch=not after)
             reference = self._state.monitor.reference
             if reference is not None and self._state.fallback.active:
-                frozen = reference(batch[-newest:]).logits
+                frozen = reference.logits(batch[-newest:])
                 return Answer(frozen, frozen)
             return self._runner.predict(batch, newest)
 
@@ -265,7 +267,7 @@ class Adapter(NotExportable):
         elif torch.is_autocast_enabled(kind):
             precision = torch.get_autocast_dtype(kind)
         reference = self._state.monitor.reference
-        beside = [] if reference is None else [reference.network]
+        beside = [] if reference is None else reference.networks
         for network in [*self._slots.networks, *beside]:
             network.precision = precision
         return torch.autocast(kind, enabled=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,8 +14,25 @@ from torch import Tensor
 from holdfast.engine.last import Answer
 from holdfast.engine.reference import SourceAnswer
 
-# What is measured of images of one kind, as shares between 0 and 1.
-COLUMNS = ("confidence", "frozen_confidence", "disagreement", "drift")
+# What is measured of images of one kind, as means: the adapter's confidence, and the probability
+# that the second opinion gives the adapter's class; over images on which adapter and source model
+# disagree (0 on others), that there are such, the second opinion's probabilities of the classes of
+# both, and the confidence of both; and how far the images have drifted.
+COLUMNS = (
+    "confidence",
+    "seconded",
+    "apart",
+    "apart_seconded",
+    "apart_frozen_seconded",
+    "apart_confidence",
+    "apart_frozen_confidence",
+    "drift",
+)
+# What accuracy and gain are estimated by, of these.
+FOR_ACCURACY = slice(0, 2)
+FOR_GAIN = slice(2, 7)
+# What speaks for one of the two cannot count for the other.
+SIGNS = torch.tensor([0, 1, -1, 1, -1])
 
 # Keeps the coefficients of what hardly varies on the calibration's images near 0.
 RIDGE = 0.05
@@ -46,15 +65,17 @@ class Measured:
             each.detach().cpu().double()
             for each in (answer.logits, seen.logits, answer.uncorrected)
         )
-        probabilities = uncorrected.softmax(1)
-        each_image = torch.stack(
-            [
-                probabilities.amax(1),
-                frozen.softmax(1).amax(1),
-                (own.argmax(1) != frozen.argmax(1)).double(),
-            ],
-            1,
+        probabilities, second = uncorrected.softmax(1), seen.second.cpu().double().softmax(1)
+        classes, frozen_classes = own.argmax(1), frozen.argmax(1)
+        confidence, frozen_confidence = probabilities.amax(1), frozen.softmax(1).amax(1)
+        seconded, frozen_seconded = (
+            second.gather(1, each[:, None])[:, 0] for each in (classes, frozen_classes)
         )
+        apart = (classes != frozen_classes).double()
+        of_apart = torch.stack(
+            [torch.ones_like(apart), seconded, frozen_seconded, confidence, frozen_confidence]
+        )
+        each_image = torch.stack([confidence, seconded, *(apart * of_apart)], 1)
         rows = [
             torch.cat([each_image[kind.images].mean(0), torch.tensor([kind.drift])])
             for kind in seen.kinds
@@ -90,6 +111,8 @@ class Calibration:
     of drift.
     """
 
+    WIDTH: ClassVar[int] = 2 + len(COLUMNS)
+
     rows: Tensor
     groups: Tensor
     few: Tensor
@@ -97,20 +120,18 @@ class Calibration:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Calibration:
-        rows, groups = tensors["rows"], tensors["groups"]
-        few = tensors.get("few", torch.zeros_like(groups, dtype=torch.bool))  # older files: none
-        return cls(rows, groups, few, tensors["images"])
+        return cls(*(tensors[name] for name in ("rows", "groups", "few", "images")))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         return {"rows": self.rows, "groups": self.groups, "few": self.few, "images": self.images}
 
     def estimate(self, measured: Measured) -> Estimate:
-        """By agreement with the source model, drift and confidence.
+        """By confidence, and by how far the second opinion agrees.
 
-        Of images on which both models agree neither is the better one, so that the gain is a
-        multiple of how many they disagree on. Two kinds of image in a batch are judged each by
-        itself: what is a good answer to one kind may be none to the other.
+        Of images on which adapter and source model agree neither is the better one, so that the
+        gain is a sum over those on which they do not. Two kinds of image in a batch are judged each
+        by itself: what is a good answer to one kind may be none to the other.
 
         What was calibrated had not learnt yet, and learning can go wrong in ways that confidence
         does not show. A model that is surer than any in the calibration counts as sure as these;
@@ -118,14 +139,18 @@ class Calibration:
         is right less often (by the third power, as in AETTA).
         """
         kinds = measured.kinds.clone()
-        kinds[:, 0].clamp_max_(float(self.rows[~self.few, 2].max()))
-        frozen, gain = self.frozen_and_gain(kinds)
-        frozen = frozen.clamp(0, 1)
+        surest = float(_column(self.rows[~self.few, 2:], "confidence").max())
+        _column(kinds, "confidence").clamp_max_(surest)
+        sure = _column(kinds, "apart_confidence")
+        sure.copy_(sure.minimum(surest * _column(kinds, "apart")))
+        accuracy, gain = self.accuracy_and_gain(kinds)
+        accuracy = accuracy.clamp(0, 1)
+        frozen = (accuracy - gain).clamp(0, 1)
         own, reference = measured.evenness.tolist()
         fallen = min(1.0, own / max(FEWER * reference, 1e-12)) ** 3
         if fallen < 1:
-            gain = (frozen + gain).clamp(0, 1) * fallen - frozen
-        accuracy = (frozen + gain).clamp(0, 1)
+            accuracy = accuracy * fallen
+            gain = accuracy - frozen
         return Estimate(*(float(each @ measured.shares) for each in (accuracy, frozen, gain)))
 
     def by_confidence(self, confidences: Tensor) -> float:
@@ -137,20 +162,22 @@ class Calibration:
         right (Garg et al. 2022, ATC)."""
         return float((entropies < self._threshold).double().mean())
 
-    def frozen_and_gain(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """By agreement, of each row: the accuracy of the source model, and the gain over it."""
-        return _for_frozen(columns) @ self._weights[0], _for_gain(columns) @ self._weights[1]
+    def accuracy_and_gain(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """By agreement, of each row: the accuracy, and the gain over the source model."""
+        accuracy = _line(columns[:, FOR_ACCURACY]) @ self._for_accuracy
+        return accuracy, columns[:, FOR_GAIN] @ self._for_gain
 
     @cached_property
-    def _weights(self) -> tuple[Tensor, Tensor]:
+    def _for_accuracy(self) -> Tensor:
+        rows = self.rows[~self.few]
+        return _ridge(_line(rows[:, 2:][:, FOR_ACCURACY]), rows[:, 0])
+
+    @cached_property
+    def _for_gain(self) -> Tensor:
         own, frozen, columns = self.rows[:, 0], self.rows[:, 1], self.rows[:, 2:]
-        many = ~self.few
         # A quarter of the images, a quarter of the weight: by squares, half.
         weight = 1 - 0.5 * self.few.double()
-        return (
-            _ridge(_for_frozen(columns[many]), frozen[many]),
-            _ridge(weight[:, None] * _for_gain(columns), weight * (own - frozen)),
-        )
+        return _signed_ridge(weight[:, None] * columns[:, FOR_GAIN], weight * (own - frozen), SIGNS)
 
     @cached_property
     def _confidence(self) -> Tensor:
@@ -173,8 +200,8 @@ class Calibration:
                 return dict.fromkeys(found, 0.5)
             rows = self.rows[(self.groups == group) & ~self.few]
             images = self.images[:, self.images[3] == group]
-            by_agreement = others.frozen_and_gain(rows[:, 2:])
-            found["agreement"].append((by_agreement[0] + by_agreement[1]).clamp(0, 1) - rows[:, 0])
+            by_agreement, _ = others.accuracy_and_gain(rows[:, 2:])
+            found["agreement"].append(by_agreement.clamp(0, 1) - rows[:, 0])
             by_line = _line(rows[:, 2:3]) @ others._confidence
             found["doc"].append(by_line.clamp(0, 1) - rows[:, 0])
             for batch in torch.split(images, BATCH, dim=1):
@@ -194,25 +221,12 @@ class Calibration:
         """The accuracy, confidence and entropy of clean source images; the first as estimated."""
         rows = self.rows[(self.groups == 0) & ~self.few, 2:]
         clean = self.images[:, self.images[3] == 0]
-        frozen, gain = self.frozen_and_gain(rows)
-        return torch.stack([(frozen + gain).clamp(0, 1).mean(), *clean[:2].mean(1)])
+        accuracy, _ = self.accuracy_and_gain(rows)
+        return torch.stack([accuracy.clamp(0, 1).mean(), *clean[:2].mean(1)])
 
 
 def _column(rows: Tensor, name: str) -> Tensor:
     return rows[..., COLUMNS.index(name)]
-
-
-def _for_frozen(rows: Tensor) -> Tensor:
-    disagreement, drift = _column(rows, "disagreement"), _column(rows, "drift")
-    parts = _column(rows, "frozen_confidence"), drift, disagreement, disagreement * drift
-    return _line(torch.stack(parts, -1))
-
-
-def _for_gain(rows: Tensor) -> Tensor:
-    names = ("drift", "confidence", "frozen_confidence")
-    parts = [_column(rows, name) for name in names]
-    disagreement = _column(rows, "disagreement")
-    return torch.stack([disagreement, *(disagreement * part for part in parts)], -1)
 
 
 def _line(columns: Tensor) -> Tensor:
@@ -222,4 +236,17 @@ def _line(columns: Tensor) -> Tensor:
 def _ridge(inputs: Tensor, target: Tensor) -> Tensor:
     penalty = RIDGE * torch.eye(inputs.shape[1], dtype=inputs.dtype)
     found: Tensor = torch.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target)
+    return found
+
+
+def _signed_ridge(inputs: Tensor, target: Tensor, signs: Tensor) -> Tensor:
+    """The same among coefficients of these signs (0: either). The best has some of them at 0, and
+    the others are the best by themselves: all such choices are tried."""
+    found, least = torch.zeros_like(inputs[0]), float("inf")
+    for choice in product((False, True), repeat=inputs.shape[1]):
+        kept, weights = torch.tensor(choice), torch.zeros_like(inputs[0])
+        weights[kept] = _ridge(inputs[:, kept], target)
+        loss = float((inputs @ weights - target).square().sum() + RIDGE * weights.square().sum())
+        if bool((weights * signs >= 0).all()) and loss < least:
+            found, least = weights, loss
     return found

@@ -38,14 +38,20 @@ NOT_CALIBRATED = (
     "calibrated for that: Source.from_loader(model, loader, "
     "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
 )
+CALIBRATED_BEFORE = (
+    "The source was calibrated by an older holdfast, which saw less of a batch, so that health has "
+    "no estimates: make it again, Source.from_loader(model, loader, "
+    "drifted=holdfast.data.holdout.drifted(loader))."
+)
 
 
 @dataclass(frozen=True)
 class HealthOptions:
     """How health is watched, where the source is calibrated for it.
 
-    estimator: of accuracy: "agreement" with the source model and drift, "doc" (difference of
-        confidences), "atc" (average thresholded confidence), "aetta" (disagreement under dropout).
+    estimator: of accuracy: "agreement" with the source model under the statistics of steady, "doc"
+        (difference of confidences), "atc" (average thresholded confidence), "aetta" (disagreement
+        under dropout).
     every: measure every so many batches; None: 8, and 1 with guard="fallback".
     level: the chance that the alarm ever rings on a stream without drift.
     """
@@ -77,7 +83,8 @@ class Health:
     advice: what to do.
     drift: how far images are from the source's: 0, no further than source images are from each
         other; towards 1, far more.
-    accuracy: estimated, of late; `interval`: where 90 % of such estimates lie; by `estimator`.
+    accuracy: estimated, of the images that were measured last; `interval`: where that of 90 % of
+        batches lies that are estimated so; by `estimator`. In fallback, of the source model.
     frozen_accuracy: estimated, of the source model on the same images.
     risk_bound: estimated risk due to drift is above this at the level asked for, at all times.
     spread: 1 when all classes are predicted alike, 0 when one is all that is left.

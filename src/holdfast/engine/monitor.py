@@ -33,9 +33,9 @@ FOR_HARM = 0.8
 class Monitor(nn.Module):
     """Its buffers are its state. Without a calibration it knows nothing of accuracy and drift.
 
-    recent: averages of confidence and entropy. estimates: averages of accuracy, that of the source
-    model, drift, and gain over the source model; pool: their sums since they were last taken in,
-    and the images in it. fallen: whether predictions had collapsed.
+    recent: averages of confidence and entropy. estimates: the latest of accuracy, that of the
+    source model, drift, and gain over the source model; pool: their sums since they were last taken
+    in, and the images in it. fallen: whether predictions had collapsed.
     """
 
     recent: Tensor
@@ -122,7 +122,7 @@ class Monitor(nn.Module):
             return []
         fresh = self.pool[:-1] / self.pool[-1]
         self.pool.zero_()
-        self.estimates.copy_(fresh if not self.estimated else 0.5 * (self.estimates + fresh))
+        self.estimates.copy_(fresh)
         self.estimated.fill_(True)
         accuracy, _, drift, gain = fresh.tolist()
         self.as_good = gain > -HARM
@@ -188,6 +188,8 @@ class Monitor(nn.Module):
             }
         if self.calibration is not None and bool(self.estimated):
             accuracy, frozen, drift, _ = self.estimates.tolist()
+            if fallback:  # the source model's answers are given; the adapter's are only tried
+                accuracy = frozen
             width = self.calibration.half_widths.get(self.options.estimator)
             if width is not None:
                 known["interval"] = max(accuracy - width, 0.0), min(accuracy + width, 1.0)

@@ -3,6 +3,7 @@ those that it knows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from holdfast.engine.moments import image_moments, together
 from holdfast.engine.network import Network
 from holdfast.engine.norms import batch_norms
+from holdfast.engine.steady import BySteady
 from holdfast.engine.step import Step
 from holdfast.source.budgets import Budgets, Point, Watcher
 
@@ -26,20 +28,42 @@ class Kind:
 
 @dataclass(frozen=True)
 class SourceAnswer:
-    """A batch through the source model: its logits, and the one or two kinds of image in it."""
+    """A batch through the source model: its logits; a second opinion, by the same weights under the
+    statistics of `steady`; and the one or two kinds of image in it."""
 
     logits: Tensor
+    second: Tensor
     kinds: tuple[Kind, ...]
 
 
 class Reference:
-    """The source model, as it was trained, with a look at what goes into its norm layers."""
+    """The source model, as it was trained, with a look at what goes into its norm layers.
 
-    def __init__(self, network: Network, budgets: Budgets):
+    second: the network of the second opinion, which shares its weights, where there is batch norm
+    to go by a batch. Nothing that is learnt changes either.
+    """
+
+    def __init__(self, fresh: Callable[[], Network], budgets: Budgets):
+        self.network = network = fresh()
         network.model.requires_grad_(False)
-        self.network, self.budgets = network, budgets
+        self.budgets = budgets
         layers = {n: each for n, each in batch_norms(network.model).items() if n in budgets.layers}
         self._watcher = Watcher(layers)
+        by_source = layers and all(layer.running_mean is not None for layer in layers.values())
+        self.second = _second(network, fresh(), budgets) if by_source else None
+
+    @property
+    def networks(self) -> list[Network]:
+        return [self.network] if self.second is None else [self.network, self.second]
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """The source model's answer, and no more."""
+        self._watcher.begin(len(images))
+        try:
+            return self.network(images)[1]
+        finally:
+            self._watcher.found.clear()
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> SourceAnswer:
@@ -61,11 +85,23 @@ class Reference:
         points = points or [(self.budgets.features, features)]
         return SourceAnswer(
             logits,
+            logits if self.second is None else self.second(images)[1],
             tuple(
                 Kind(group, sum(_excess(*at, group) for at in points) / len(points))
                 for group in groups or (torch.arange(len(images)),)
             ),
         )
+
+
+def _second(network: Network, other: Network, budgets: Budgets) -> Network:
+    """The other one, a copy of the first, under the statistics of `steady` and with the first's
+    own weights."""
+    pairs = zip(other.model.parameters(), network.model.parameters(), strict=True)
+    for parameter, shared in pairs:
+        parameter.data = shared.data
+    other.model.requires_grad_(False)
+    other.normalise(BySteady(budgets))
+    return other
 
 
 def _excess(point: Point, moments: tuple[Tensor, Tensor], group: Tensor) -> float:

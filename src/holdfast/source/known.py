@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from holdfast.engine.estimators import Calibration
 from holdfast.source.agreement import find_mistake
 from holdfast.source.budgets import budgets_key
 from holdfast.util.words import listed
@@ -81,7 +82,12 @@ class Known:
 
     def is_calibrated(self, answers: str) -> bool:
         """Whether it holds what answers of this kind are worth under drift."""
-        return f"health/{answers}/rows" in self.tensors
+        rows = self.tensors.get(f"health/{answers}/rows")
+        return rows is not None and rows.shape[-1] == Calibration.WIDTH
+
+    def was_calibrated(self, answers: str) -> bool:
+        """Whether an older holdfast has, by less than is now measured of a batch."""
+        return f"health/{answers}/rows" in self.tensors and not self.is_calibrated(answers)
 
     def health_names(self, answers: str) -> tuple[str, ...]:
         """Of all of its tensors that estimates of health take."""

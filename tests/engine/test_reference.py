@@ -1,0 +1,98 @@
+"""The source model beside an adapter, and the second opinion that goes with it."""
+
+import copy
+
+import pytest
+import torch
+from drifting import adapt_watched, calibrated, home_net, images_of
+from running import quietly
+
+import holdfast
+
+
+@pytest.fixture(scope="module")
+def groups_home():
+    """The net with group norm in place of batch norm, which no batch can tell anything."""
+    net = home_net()
+    for name, layer in list(net.named_children()):
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            setattr(net, name, torch.nn.GroupNorm(1, layer.num_features))
+    return net, calibrated(net)
+
+
+def reference_of(adapter):
+    return adapter._state.monitor.reference
+
+
+@pytest.mark.parametrize("kind", ["clean", "bright", "tint", "dark"])
+def test_the_second_opinion_is_the_source_model_under_steady(home, kind):
+    net, source = home
+    steady = holdfast.adapt(net, "bn+steady", source=source)
+    reference = reference_of(adapt_watched(home, "tent"))
+    (images,) = images_of(kind)
+    seen = reference(images)
+    torch.testing.assert_close(seen.second, steady.predict(images))
+    torch.testing.assert_close(seen.logits, net(images).detach())
+    assert torch.equal(reference.logits(images), seen.logits)
+    if kind == "clean":
+        torch.testing.assert_close(seen.second, seen.logits)
+    if kind in ("tint", "dark"):
+        assert not torch.allclose(seen.second, seen.logits, atol=1e-2)
+
+
+def test_nothing_that_is_learnt_changes_it(home):
+    adapter = adapt_watched(home, "tent(lr=0.05)")
+    (images,) = images_of("dark")
+    before = reference_of(adapter)(images)
+    quietly(adapter, images_of("tint", 5))
+    after = reference_of(adapter)(images)
+    assert torch.equal(before.second, after.second) and torch.equal(before.logits, after.logits)
+    assert not torch.allclose(adapter.predict(images), after.second, atol=1e-2)
+
+
+def test_it_takes_no_weights_of_its_own(home):
+    reference = reference_of(adapt_watched(home))
+    for own, shared in zip(
+        reference.second.model.parameters(), reference.network.model.parameters(), strict=True
+    ):
+        assert own.data_ptr() == shared.data_ptr()
+
+
+def test_without_batch_norm_it_is_the_source_models_own(groups_home):
+    adapter = adapt_watched(groups_home, "tent")
+    (images,) = images_of("bright")
+    seen = reference_of(adapter)(images)
+    assert reference_of(adapter).second is None and torch.equal(seen.second, seen.logits)
+    quietly(adapter, [images])
+    assert 0 <= adapter.health.accuracy <= 1
+
+
+def test_what_an_older_holdfast_calibrated_has_to_be_made_again(home):
+    net, source = home
+    adapt_watched(home)  # which calibrates it
+    older = copy.copy(source)
+    older.drifted, older.tensors = None, dict(source.tensors)
+    name = "health/ByBatch-Student/rows"
+    older.tensors[name] = older.tensors[name][:, :6]
+    with pytest.warns(UserWarning, match="older holdfast.*Source.from_loader.*holdout.drifted"):
+        adapter = holdfast.adapt(net, "bn", source=older)
+    quietly(adapter, images_of())
+    assert adapter.health.accuracy is None and adapter.health.confidence is not None
+    with (
+        pytest.warns(UserWarning, match="older holdfast"),
+        pytest.raises(ValueError, match="calibrated for that"),
+    ):
+        holdfast.adapt(net, "bn", source=older, guard="fallback")
+
+
+def test_one_that_can_be_calibrated_again_is(home):
+    net, source = home
+    adapt_watched(home)
+    older = copy.copy(source)
+    older.tensors = dict(source.tensors)
+    name = "health/ByBatch-Student/rows"
+    older.tensors[name] = older.tensors[name][:, :6]
+    adapter = holdfast.adapt(net, "bn", source=older)
+    assert torch.equal(older.tensors[name], source.tensors[name])
+    quietly(adapter, images_of())
+    assert adapter.health.accuracy is not None
