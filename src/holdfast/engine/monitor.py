@@ -83,7 +83,7 @@ class Monitor(nn.Module):
         are not finite nothing is."""
         assert self.reference is not None  # `due` has seen to it
         seen = self.reference(images)
-        if not all(bool(each.isfinite().all()) for each in (*answer, seen.logits)):
+        if not all(bool(each.isfinite().all()) for each in (*answer, seen.logits, seen.second)):
             return None, seen.logits
         if self.frozen_watch is not None and seen.logits.shape[1] == len(
             self.frozen_watch.frequency
