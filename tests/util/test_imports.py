@@ -49,7 +49,8 @@ def core_only(folder: Path) -> Path:
         distribution = metadata.distribution(need.name)
         waiting += map(Requirement, distribution.requires or ())
         for name in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
-            (folder / name).symlink_to(distribution.locate_file(name))
+            if not (folder / name).exists():  # several of CUDA's own share a folder
+                (folder / name).symlink_to(distribution.locate_file(name))
     return folder
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
+from inspect import get_annotations
 from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
@@ -127,6 +129,18 @@ class Setting:
         return math.isfinite(value) and low <= value <= high
 
 
+def field_types(cls: type) -> dict[str, Any]:
+    """The type of each field of a dataclass. Nothing else is looked at: Python 3.10 cannot read
+    `name: ClassVar = …`."""
+    names = {item.name for item in fields(cls)}
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        own = {name: hint for name, hint in get_annotations(base).items() if name in names}
+        holder = type(base.__name__, (), {"__annotations__": own})
+        found |= get_type_hints(holder, vars(sys.modules[base.__module__]))
+    return found
+
+
 @dataclass(frozen=True)
 class Settled:
     """Base of what is written `name(setting=value,…)`: every field is a `setting`."""
@@ -138,7 +152,7 @@ class Settled:
     @classmethod
     @cache
     def settings(cls) -> tuple[Setting, ...]:
-        hints = get_type_hints(cls)
+        hints = field_types(cls)
         settings = []
         for item in fields(cls):
             hint = hints[item.name]
