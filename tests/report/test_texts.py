@@ -5,9 +5,11 @@ import shutil
 import subprocess
 
 import pytest
-from made import HOSTILE
+from made import HOSTILE, make_run
 
+from holdfast.report.page import Report
 from holdfast.report.texts import latex, markdown
+from holdfast.results.gather import gather
 from holdfast.results.writers import escape_latex, escape_markdown
 
 
@@ -23,6 +25,15 @@ def test_markdown_has_the_numbers_and_marks(report):
     assert text.startswith(
         f"# {escape_markdown(first)}\n\n{escape_markdown(' '.join(rest))}\n\n## "
     )
+
+
+def test_markdown_has_accuracy_by_visit_and_estimates_where_there_are_such(tmp_path):
+    make_run(tmp_path / "once", "tent")
+    told = {"visits": 2, "told": lambda number: {"estimated": 0.5}}
+    make_run(tmp_path / "again", "tent", rows=told)
+    once, again = (markdown(Report(gather(tmp_path / name))) for name in ("once", "again"))
+    assert "by visit" in again and "visit 2" in again and "visit" not in once
+    assert "How far estimated accuracy" in again and "How far estimated accuracy" not in once
 
 
 def test_every_markdown_row_has_all_columns(report):

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from holdfast.report.finding import finding, others
 from holdfast.report.page import Report
 from holdfast.results import writers
+from holdfast.results.health import estimate_table
 from holdfast.results.table import Block, Heading, Item
 from holdfast.results.tables import accuracy_table, alarm_lines, metrics_table, notes
+from holdfast.results.visits import visit_table
 
 
 def markdown(report: Report) -> str:
@@ -29,6 +31,7 @@ def _blocks(report: Report) -> Iterator[Block]:
         key = "In bold the best, in italics the second best."
         yield " ".join(filter(None, (key, *notes(comparison.groups), published.note)))
         yield metrics_table(comparison.groups)
+        yield from filter(None, (visit_table(comparison), estimate_table(comparison)))
         yield from map(Item, alarm_lines(comparison))
     if report.gathered.notes:
         yield Heading("What could not be read")
