@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import torch
 from torch import Tensor, nn
 
 from holdfast.parts.augment.base import Augmentation
@@ -25,20 +28,24 @@ def strong(images: Tensor) -> Tensor:
     """Draws from torch's global generator; input and output in [0, 1]."""
     from kornia import augmentation as K
 
-    chain = nn.Sequential(
+    chain = (
         *colours(min(images.shape[-2:])),
         K.RandomErasing(p=0.7, scale=(0.05, 0.2), ratio=(0.3, 3.3), value=0.5),
         K.RandomErasing(p=0.5, scale=(0.02, 0.2), ratio=(0.1, 6.0), value=0.5),
         K.RandomErasing(p=0.3, scale=(0.02, 0.2), ratio=(0.05, 8.0), value=0.5),
     )
-    out: Tensor = chain(images)
-    return out.clamp(0, 1)
+    return through(chain, images)
 
 
 def coloured(images: Tensor) -> Tensor:
     """The same without cutouts, and flipped or not."""
-    out: Tensor = nn.Sequential(*colours(min(images.shape[-2:])))(images)
-    return flipped(out.clamp(0, 1))
+    return flipped(through(colours(min(images.shape[-2:])), images))
+
+
+def through(chain: Iterable[nn.Module], images: Tensor) -> Tensor:
+    """In the memory format that they have; kornia before 0.9 blurs contiguous images only."""
+    out: Tensor = nn.Sequential(*chain)(images.contiguous())
+    return torch.empty_like(images).copy_(out.clamp(0, 1))
 
 
 # A draw for each image: colour jitter, grayscale, blur, three cutouts (after Liu et al. 2021,
