@@ -19,7 +19,7 @@ from holdfast.engine.calibrate import calibrate
 from holdfast.engine.checks import check_images
 from holdfast.engine.export import NotExportable, export
 from holdfast.engine.fallback import OVERFLOW
-from holdfast.engine.health import CALIBRATED_BEFORE, HARMS, NOT_CALIBRATED, Health
+from holdfast.engine.health import HARMS, NOT_CALIBRATED, Health
 from holdfast.engine.last import Answer, Last, Watched
 from holdfast.engine.network import Network, fingerprint, without_autocast
 from holdfast.engine.options import Options
@@ -71,10 +71,7 @@ class Adapter(NotExportable):
     def _begin_estimates(self, model: nn.Module, source: Source) -> None:
         """Calibrate estimates of health, if the source has what that takes."""
         slots, network = self._slots, self.network
-        can = source.drifted is not None or source.is_calibrated(slots.answers)
-        if network.head_name is None or not can:
-            if source.was_calibrated(slots.answers):
-                warnings.warn(CALIBRATED_BEFORE, stacklevel=4)
+        if network.head_name is None or not source.can_calibrate(slots.answers):
             return
 
         def fresh() -> Network:

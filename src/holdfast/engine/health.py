@@ -38,11 +38,6 @@ NOT_CALIBRATED = (
     "calibrated for that: Source.from_loader(model, loader, "
     "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
 )
-CALIBRATED_BEFORE = (
-    "The source was calibrated by an older holdfast, which saw less of a batch, so that health has "
-    "no estimates: make it again, Source.from_loader(model, loader, "
-    "drifted=holdfast.data.holdout.drifted(loader))."
-)
 
 
 @dataclass(frozen=True)

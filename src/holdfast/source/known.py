@@ -85,10 +85,6 @@ class Known:
         rows = self.tensors.get(f"health/{answers}/rows")
         return rows is not None and rows.shape[-1] == Calibration.WIDTH
 
-    def was_calibrated(self, answers: str) -> bool:
-        """Whether an older holdfast has, by less than is now measured of a batch."""
-        return f"health/{answers}/rows" in self.tensors and not self.is_calibrated(answers)
-
     def health_names(self, answers: str) -> tuple[str, ...]:
         """Of all of its tensors that estimates of health take."""
         return f"health/{answers}/", budgets_key()

@@ -43,6 +43,12 @@ SAVED: dict[str, files.Types] = {
 # What tells one source's data from another's: long work is kept under a key made of these.
 WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
 
+CALIBRATED_BEFORE = (
+    "The source was calibrated by an older holdfast, which saw less of a batch, so that health has "
+    "no estimates: make it again, Source.from_loader(model, loader, "
+    "drifted=holdfast.data.holdout.drifted(loader))."
+)
+
 
 @dataclass(eq=False, repr=False)
 class Source(Known, Passes):
@@ -196,6 +202,13 @@ class Source(Known, Passes):
                 made = make_styles(source, one_pass, layers=layers, quantile=quantile)
                 self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
         return Styles.of(files.under(key, self.tensors), network)
+
+    def can_calibrate(self, answers: str) -> bool:
+        """Whether it knows what answers of this kind are worth, or can find out."""
+        can = self.drifted is not None or self.is_calibrated(answers)
+        if not can and f"health/{answers}/rows" in self.tensors:
+            warnings.warn(CALIBRATED_BEFORE, stacklevel=5)
+        return can
 
     def calibration_of(
         self, answers: str, network: Network, make: Callable[[Iterable[DriftedBatch]], Calibration]

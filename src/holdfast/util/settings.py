@@ -137,7 +137,8 @@ def field_types(cls: type) -> dict[str, Any]:
     for base in reversed(cls.__mro__):
         own = {name: hint for name, hint in get_annotations(base).items() if name in names}
         holder = type(base.__name__, (), {"__annotations__": own})
-        found |= get_type_hints(holder, vars(sys.modules[base.__module__]))
+        # A class of a script that was run by path has no module to be found.
+        found |= get_type_hints(holder, getattr(sys.modules.get(base.__module__), "__dict__", {}))
     return found
 
 
