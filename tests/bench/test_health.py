@@ -125,7 +125,7 @@ def test_two_processes_do_not_undo_each_other_s_work(own, calibrations, tmp_path
     perform(plan("tent"), other, tmp_path)
     (path,) = [own._source_path(plan("bn"))]
     _, tensors = files.read(path, "a source")
-    kinds = {name.split("/")[1] for name in tensors if name.startswith("health/")}
+    kinds = {name.split("/")[2] for name in tensors if name.startswith("health/")}
     assert len(calibrations) == len(kinds) == 3
     # One that has no use for it leaves it there.
     perform(plan("debias", health=False), own, tmp_path)

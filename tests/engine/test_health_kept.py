@@ -153,7 +153,7 @@ def test_a_source_that_was_saved_serves_without_its_loaders(home, tmp_path):
         assert torch.equal(one, other)
         assert adapters[0].health == adapters[1].health
     assert adapters[1].health.accuracy is not None
-    groups = known.tensors["health/ByBatch-Student/groups"]
+    groups = known.tensors["health/2/ByBatch-Student/groups"]
     assert sorted(set(groups.tolist())) == [0, 1, 2, 3, 4]  # clean, and four kinds
     # Answers of another kind are worth what nobody has found out.
     assert holdfast.adapt(net, "frozen", source=known).health.estimator is None

@@ -72,7 +72,7 @@ def test_what_an_older_holdfast_calibrated_has_to_be_made_again(home):
     adapt_watched(home)  # which calibrates it
     older = copy.copy(source)
     older.drifted, older.tensors = None, dict(source.tensors)
-    name = "health/ByBatch-Student/rows"
+    name = "health/2/ByBatch-Student/rows"
     older.tensors[name] = older.tensors[name][:, :6]
     with pytest.warns(UserWarning, match="older holdfast.*Source.from_loader.*holdout.drifted"):
         adapter = holdfast.adapt(net, "bn", source=older)
@@ -90,7 +90,7 @@ def test_one_that_can_be_calibrated_again_is(home):
     adapt_watched(home)
     older = copy.copy(source)
     older.tensors = dict(source.tensors)
-    name = "health/ByBatch-Student/rows"
+    name = "health/2/ByBatch-Student/rows"
     older.tensors[name] = older.tensors[name][:, :6]
     adapter = holdfast.adapt(net, "bn", source=older)
     assert torch.equal(older.tensors[name], source.tensors[name])

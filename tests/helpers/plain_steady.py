@@ -20,6 +20,19 @@ def limit(logarithms, n, first=1):
     return math.exp(low + (high - low) * (x - a) / (b - a))
 
 
+def place(m, v, m0, v0, w):
+    """A batch as a point, whose squared distance from 0 is its drift."""
+    moved = (m - m0) / (v0 + 1e-5).sqrt()
+    spread = torch.log((v + 1e-5) / (v0 + 1e-5)) / math.sqrt(2)
+    return torch.cat([w.sqrt() * moved, w.sqrt() * spread])
+
+
+def unexplained(m, v, m0, v0, w, directions):
+    """Its drift, less the square of its part along each of the directions."""
+    u = place(m, v, m0, v0, w)
+    return float((u**2).sum() - sum(float(u @ direction) ** 2 for direction in directions))
+
+
 def by_width(z, groups):
     """Each image to the group whose normal law on the line through both means is denser there."""
     for _ in range(10):
@@ -80,11 +93,9 @@ class Plain:
         rows = x.transpose(0, 1).flatten(1)
         m = rows.mean(1)
         v = ((rows - m[:, None]) ** 2).mean(1)
-        m0, v0, w = point.mean, point.var, point.weight
         with torch.no_grad():
-            d = (w * ((m - m0) ** 2 / (v0 + 1e-5))).sum()
-            d = d + 0.5 * (w * torch.log((v + 1e-5) / (v0 + 1e-5)) ** 2).sum()
-            ratio = float(d) / limit(point.sorted_limits, len(x))
+            d = unexplained(m, v, point.mean, point.var, point.weight, point.by_labels)
+            ratio = float(d) / limit(point.unexplained_limits, len(x))
         alpha = max(0.0, 1 - 1 / ratio)
         if earlier:
             alpha = max(alpha, 0.75 * sum(earlier) / len(earlier))

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from plain_steady import place, unexplained
 from torch import nn
 from toys import CLASSES, FEATURES, inputs_of, source_batches, toy_net, toy_source
 
@@ -12,6 +13,7 @@ import holdfast
 from holdfast import Source
 from holdfast.engine.network import Network
 from holdfast.source.budgets import DRAWS, SIZES, Drawn
+from holdfast.source.point import label_directions
 from holdfast.source.split import two_means
 
 
@@ -19,13 +21,27 @@ def budgets_of(net, source, **settings):
     return source.budgets_of(Network(net), lambda: Network(net), **settings)
 
 
-def drift(x, m0, v0, w):
+def moments(x):
     """Of a batch as a whole, over all axes but 1."""
     rows = x.transpose(0, 1).flatten(1)
-    m, v = rows.mean(1), ((rows - rows.mean(1, keepdim=True)) ** 2).mean(1)
+    return rows.mean(1), ((rows - rows.mean(1, keepdim=True)) ** 2).mean(1)
+
+
+def drift(x, m0, v0, w):
+    m, v = moments(x)
     moved = (m - m0) ** 2 / (v0 + 1e-5)
     spread = 0.5 * torch.log((v + 1e-5) / (v0 + 1e-5)) ** 2
     return float((w * (moved + spread)).sum())
+
+
+def directions(places):
+    """The first eight principal axes of the places of classes, each of a length whose square is
+    how far it counts."""
+    centred = places - places.mean(0)
+    _, sizes, axes = np.linalg.svd(centred.numpy(), full_matrices=False)
+    spread = sizes[:8] ** 2
+    share = spread / (spread + 0.1 * spread.mean())
+    return torch.from_numpy(axes[:8] * np.sqrt(share)[:, None])
 
 
 class Flat(nn.Module):
@@ -80,21 +96,31 @@ def test_points_and_limits_are_those_of_the_layers_inputs(net, layer, use):
     point = budgets.layers[layer][use]
     for got, expected in ((point.mean, m0), (point.var, v0), (point.weight, w)):
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
+    classes = [x[labels == label] for label in labels.unique()]
+    axes = directions(torch.stack([place(*moments(own), m0, v0, w) for own in classes]))
+    outer = [each.T @ each for each in (point.by_labels, axes)]  # axes have no sign
+    torch.testing.assert_close(*outer, rtol=1e-6, atol=1e-9)
     drawn = Drawn(labels, 0.3)
-    for place, size in enumerate(SIZES):
-        found = []
+    for number, size in enumerate(SIZES):
+        found, rest = [], []
         for counts in drawn.counts[size].long():
             chosen = torch.repeat_interleave(torch.arange(len(images)), counts)
             assert len(chosen) == size
             found.append(drift(x[chosen], m0, v0, w))
-        random, skewed, in_order = np.quantile(np.reshape(found, (3, DRAWS)), 0.9, axis=1)
-        usual = max(random, skewed)
-        assert point.limits[place] == pytest.approx(math.log(usual), abs=1e-8)
+            rest.append(unexplained(*moments(x[chosen]), m0, v0, w, axes))
+        usual = max(np.quantile(np.reshape(found, (3, DRAWS))[:2], 0.9, axis=1))
+        assert point.limits[number] == pytest.approx(math.log(usual), abs=1e-8)
         assert point.limit(size) == pytest.approx(usual, rel=1e-8)
-        assert point.sorted_limit(size) == pytest.approx(max(usual, in_order), rel=1e-8)
+        levels = (0.9, 0.9, 0.98)  # sorted batches come in rows: they are to be five times as rare
+        every = max(map(np.quantile, np.reshape(rest, (3, DRAWS)), levels))
+        assert point.unexplained_limit(size) == pytest.approx(every, rel=1e-6)
     torch.testing.assert_close(
         point.drift(rows[:, :9].mean(1), rows[:, :9].var(1, correction=0)).item(),
         drift(rows[:, :9].T, m0, v0, w),
+    )
+    torch.testing.assert_close(
+        point.unexplained(rows[:, :9].mean(1), rows[:, :9].var(1, correction=0)).item(),
+        unexplained(*moments(rows[:, :9].T), m0, v0, w, axes),
     )
 
 
@@ -199,17 +225,32 @@ def test_they_are_made_once_kept_in_the_file_and_draw_from_no_global_generator(t
     assert all(low < high for low, high in zip(skewed, one.layers["norm2"][0].limits, strict=True))
 
 
-def test_budgets_without_sorted_labels_are_made_again(tmp_path):
+@pytest.mark.parametrize("classes", [1, 2, 3, 12, 40])
+def test_labels_explain_a_batch_of_one_class_and_nothing_across(classes):
+    generator = torch.Generator().manual_seed(classes)
+    size, spread = 20, min(classes - 1, 5)
+    flat, _ = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
+    places = torch.randn(classes, spread, generator=generator, dtype=torch.float64) @ flat[:spread]
+    found = label_directions(places)
+    assert len(found) <= 8 and bool(found.isfinite().all())
+    across = flat[spread:]  # directions in which classes are all alike
+    assert float((across @ found.T).abs().max()) < 1e-6
+    for own in places - places.mean(0) if spread else []:
+        left = own @ own - ((found @ own) ** 2).sum()
+        assert 0 < left < 0.5 * own @ own
+
+
+def test_budgets_of_an_older_holdfast_are_made_again(tmp_path):
     net = toy_net()
     source = toy_source(net)
-    expected = budgets_of(net, source).layers["norm2"][0].sorted_limits
-    before = {n.replace("budgets/3/", "budgets/"): t for n, t in source.tensors.items()}
-    source.tensors = {n: t for n, t in before.items() if not n.endswith("/sorted_limits")}
+    expected = budgets_of(net, source).layers["norm2"][0].unexplained_limits
+    before = {n.replace("budgets/4/", "budgets/3/"): t for n, t in source.tensors.items()}
+    source.tensors = {n: t for n, t in before.items() if "/by_labels/" not in n}
     source.save(tmp_path / "source")
     with pytest.raises(ValueError, match=r"holds no budgets.*Source\.load\(path, loader=…\)"):
         budgets_of(net, Source.load(tmp_path / "source"))
     loaded = Source.load(tmp_path / "source", loader=source_batches())
-    assert budgets_of(net, loaded).layers["norm2"][0].sorted_limits == expected
+    assert budgets_of(net, loaded).layers["norm2"][0].unexplained_limits == expected
 
 
 @pytest.mark.filterwarnings("ignore:The source's labels")

@@ -14,7 +14,8 @@ from holdfast.engine.network import Network
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.steady import BySteady
 from holdfast.engine.step import Step
-from holdfast.source.budgets import Budgets, Point, Watcher
+from holdfast.source.budgets import Budgets, Watcher
+from holdfast.source.point import Point
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from holdfast.engine.mixed import Gated
 from holdfast.engine.moments import batch_moments, image_moments, together
 from holdfast.engine.network import Network
 from holdfast.engine.norms import BatchStatistics, Normalisation, Statistics, batch_norms
-from holdfast.source.budgets import Budgets, Point
+from holdfast.source.budgets import Budgets
+from holdfast.source.point import Point
 from holdfast.source.split import FEWEST, Split
 
 # A layer believes a batch at least by this share of what the layers before it did, on average.
@@ -181,7 +182,7 @@ class SteadyNorm(nn.Module):
         self, x: Tensor, point: Point, moments: tuple[Tensor, Tensor], group: int, share: float
     ) -> Tensor:
         mean, var = moments
-        ratio = point.drift(mean, var) / point.sorted_limit(max(1, len(x) // point.rows))
+        ratio = point.unexplained(mean, var) / point.unexplained_limit(max(1, len(x) // point.rows))
         alpha = self.look.believe(group, ratio)
         moved = self.moved(alpha, mean, var, self.weight, self.bias)
         if self.look.keeps:

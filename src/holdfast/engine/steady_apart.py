@@ -14,7 +14,7 @@ from holdfast.engine.apart import Apart
 from holdfast.engine.mixed import GatedApart
 from holdfast.engine.moments import Groups, image_moments
 from holdfast.engine.steady import WHOLE, Forward, SteadyStatistics
-from holdfast.source.budgets import Point
+from holdfast.source.point import Point
 from holdfast.source.split import FEWEST
 
 
@@ -55,7 +55,7 @@ class SteadyApart(Apart):
             self.kinds = self._tell_apart(x)
         groups = self.kinds.groups
         mean, var, centred = groups.moments(x)
-        ratio = point.drift(mean, var) / self._limits(point).to(mean)
+        ratio = point.unexplained(mean, var) / self._limits(point).to(mean)
         alpha = self.look.believe(WHOLE, ratio)[:, None]
         weight, bias = (self._of_groups(each) for each in (layer.weight, layer.bias))
         moved = norm.moved(alpha, mean, var, weight, bias)
@@ -69,7 +69,7 @@ class SteadyApart(Apart):
         return out
 
     def _limits(self, point: Point) -> Tensor:
-        known = {size: point.sorted_limit(size) for size in set(self.kinds.groups.sizes)}
+        known = {size: point.unexplained_limit(size) for size in set(self.kinds.groups.sizes)}
         return torch.tensor([known[size] for size in self.kinds.groups.sizes], dtype=torch.float64)
 
     def _of_groups(self, weight: Tensor | None) -> Tensor | None:

@@ -25,14 +25,16 @@ BY_BATCH = {
 class Steady(Method):
     """Batch norm follows a batch as far as it lies beyond what source batches do, layer by layer.
 
-    μ = μ_s + α (m − μ_s), σ², γ, β alike; α = max(0, 1 − L/D), D: drift, L: that of source batches
+    μ = μ_s + α (m − μ_s), σ², γ, β alike; α = max(0, 1 − L/D), D: drift that the labels of a batch
+    do not explain, L: that of source batches
     """
 
     paper: ClassVar[str] = (
         "holdfast's own: positive-part James–Stein, against the source's own range"
     )
     note: ClassVar[str] = (
-        "Where nothing drifts, the source model predicts, for batches of any size. L is that of "
+        "Where nothing drifts, the source model predicts, for batches of any size. D leaves out "
+        "most of what lies in the eight directions in which classes differ most. L is that of "
         "random, label-skewed or sorted source batches, the largest; a layer's α is at least 0.75 "
         "times the mean of those before it. On a host that trains more than norm layers (cotta, "
         "rmt, select=all), those weights are as the host left them, also then. Fisher "

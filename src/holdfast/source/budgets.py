@@ -15,7 +15,8 @@ from holdfast.engine.network import Network
 from holdfast.engine.norms import batch_norms
 from holdfast.engine.step import Step
 from holdfast.source.loaders import check_labels
-from holdfast.source.split import FEWEST, Split, describe, read_off, two_means
+from holdfast.source.point import EPSILON, LEAST, Point, label_directions
+from holdfast.source.split import FEWEST, Split, describe, two_means
 from holdfast.util.samplers import Indices, rotta, sort
 
 # Of so many images are the batches that are drawn, and so often.
@@ -23,55 +24,14 @@ SIZES = tuple(2**power for power in range(10))
 DRAWS = 200
 # From each order of the images by labels, so many runs.
 RUNS = 10
-
-EPSILON = 1e-5
-LEAST = 1e-30
+# Where labels come sorted, a batch beyond its limit is not alone: so much rarer are these to be.
+RARER = 0.2
 
 
 def budgets_key(samples: int = 3000, skew: float = 0.1, quantile: float = 0.95) -> str:
     """Below which a source keeps budgets that were made so."""
-    # 3: what they hold, since sorted labels are also among what the split allows for.
-    return f"budgets/3/{samples}/{skew:g}/{quantile:g}/"
-
-
-class Point(nn.Module):
-    """A place in the network: what source images look like there, and how far batches of them are
-    from that.
-
-    mean, var, weight: of each channel; limits: of the drift of 1, 2, 4, … 512 source images, as
-    logarithms; sorted_limits: the same, where these may also be sorted by label; rows: how long its
-    input is on axis 0 for each image.
-    """
-
-    mean: Tensor
-    var: Tensor
-    weight: Tensor
-
-    def __init__(
-        self,
-        moments: Tensor,
-        limits: Sequence[float] = (),
-        sorted_limits: Sequence[float] = (),
-        rows: int = 1,
-    ):
-        super().__init__()
-        for name, tensor in zip(("mean", "var", "weight"), moments, strict=True):
-            self.register_buffer(name, tensor)
-        self.limits, self.sorted_limits, self.rows = tuple(limits), tuple(sorted_limits), rows
-
-    def drift(self, mean: Tensor, var: Tensor) -> Tensor:
-        """How far batches of these means and variances, (…, channels), are from the source."""
-        moved = (mean - self.mean) ** 2 / (self.var + EPSILON)
-        spread = ((var + EPSILON) / (self.var + EPSILON)).log() ** 2
-        return ((moved + 0.5 * spread) * self.weight).sum(-1)
-
-    def limit(self, images: int) -> float:
-        """The drift that batches of so many source images stay below, nearly always."""
-        return read_off(self.limits, images)
-
-    def sorted_limit(self, images: int) -> float:
-        """The same, also where one label follows the other."""
-        return read_off(self.sorted_limits, images)
+    # 4: what they hold, since layers tell drift from labels by directions.
+    return f"budgets/4/{samples}/{skew:g}/{quantile:g}/"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +48,11 @@ class Budgets:
     def of(cls, tensors: Mapping[str, Tensor], network: Network) -> Budgets:
         """As `make_budgets` wrote them."""
         layers: dict[str, tuple[Point, ...]] = {}
-        curves = [tensors[name].tolist() for name in ("limits", "sorted_limits", "rows")]
+        curves = [tensors[name].tolist() for name in ("limits", "unexplained_limits", "rows")]
 
         def point(number: int, moments: Tensor) -> Point:
-            made = Point(moments, *(curve[number] for curve in curves))
+            by_labels = tensors[f"by_labels/{number:04}"]
+            made = Point(moments, by_labels, *(curve[number] for curve in curves))
             return made.to(network.device, network.full_dtype)
 
         found = sorted(name for name in tensors if name.startswith("layer/"))
@@ -217,12 +178,14 @@ def make_budgets(
         table = torch.stack([mean, var, moments.weight])
         name = f"layer/{number:04}/{moments.layer}" if moments.layer is not None else "features"
         made[name] = table
-        limits.append(drawn.limits(Point(table), moments, quantile))
+        point = drawn.point(table, moments)
+        made[f"by_labels/{number:04}"] = point.by_labels
+        limits.append(drawn.limits(point, moments, quantile))
         rows.append(moments.rows)
         if number == 0 and moments.layer is not None and moments.rows == 1:
             made |= drawn.split(moments, quantile)
     both = torch.stack(limits, 1)
-    made |= {"limits": both[0], "sorted_limits": both[1], "rows": torch.tensor(rows)}
+    made |= {"limits": both[0], "unexplained_limits": both[1], "rows": torch.tensor(rows)}
     if not all(bool(tensor.isfinite().all()) for tensor in made.values()):
         raise ValueError("What the model's layers make of the source images is NaN or Inf.")
     return made
@@ -238,6 +201,7 @@ class Drawn:
         skewed = _runs(rng, orders)
         in_order = _runs(rng, [sort(rng, labels.numpy()) for _ in orders])
         self.kinds = random, skewed, in_order
+        self.classes = nn.functional.one_hot(labels).T[labels.bincount() > 0].float()
         self.counts = {}
         for size in SIZES:
             every = np.concatenate([draws[size] for draws in self.kinds])
@@ -245,19 +209,25 @@ class Drawn:
             ones = torch.ones(every.shape)
             self.counts[size] = counts.scatter_add_(1, torch.from_numpy(every), ones)
 
+    def point(self, table: Tensor, moments: Moments) -> Point:
+        """Given mean, variance and weight of its channels."""
+        point = Point(table)
+        by_class = point.place(*_pooled(self.classes, moments, point))
+        return Point(table, label_directions(by_class))
+
     def limits(self, point: Point, moments: Moments, quantile: float) -> Tensor:
-        """Logarithms of the largest quantile of the drift for each size: of random and skewed
-        batches, and of all three kinds, (2, sizes)."""
-        # From the source's mean on, so that squares do not swallow what is to be found.
-        moved = moments.mean - point.mean.to(moments.mean)
-        both = torch.cat([moved, moments.var + moved**2], 1)
+        """Logarithms of the largest quantile for each size: of the drift of random and skewed
+        batches, and of what labels do not explain of that of all three kinds, (2, sizes)."""
         found = []
-        for size, counts in self.counts.items():
-            shift, square = ((counts.to(both) @ both).double() / size).chunk(2, 1)
-            drift = point.drift(point.mean + shift, (square - shift**2).clamp_min(0))
-            kinds = drift.reshape(3, DRAWS).quantile(quantile, 1)
-            found.append(torch.stack([kinds[:2].amax(), kinds.amax()]))
-        return torch.stack(found, 1).clamp_min(LEAST).log()
+        for counts in self.counts.values():
+            pooled = _pooled(counts, moments, point)
+            usual = point.drift(*pooled)[: 2 * DRAWS].reshape(2, DRAWS)
+            random, skewed, in_order = point.unexplained(*pooled).reshape(3, DRAWS)
+            largest = in_order.quantile(1 - RARER * (1 - quantile))
+            for kind in random, skewed:
+                largest = largest.maximum(kind.quantile(quantile))
+            found += [usual.quantile(quantile, 1).amax(), largest]
+        return torch.stack(found).reshape(-1, 2).T.clamp_min(LEAST).log()
 
     def split(self, moments: Moments, quantile: float) -> dict[str, Tensor]:
         """Where images lie, and how far apart two means of batches are: the largest quantile of the
@@ -273,6 +243,17 @@ class Drawn:
                 found.append(ratios.quantile(quantile, 1).amax())
         limits = torch.stack(found).clamp_min(LEAST).log()
         return {"split/place": torch.stack([center, split.deviation]), "split/limits": limits}
+
+
+def _pooled(counts: Tensor, moments: Moments, point: Point) -> tuple[Tensor, Tensor]:
+    """Mean and variance, (groups, channels), of groups of images: how often each is in which,
+    (groups, images)."""
+    # From the source's mean on, so that squares do not swallow what is to be found.
+    moved = moments.mean - point.mean.to(moments.mean)
+    both = torch.cat([moved, moments.var + moved**2], 1)
+    images = counts.sum(1, keepdim=True, dtype=torch.float64)
+    shift, square = ((counts.to(both) @ both).double() / images).chunk(2, 1)
+    return point.mean + shift, (square - shift**2).clamp_min(0)
 
 
 def _runs(rng: np.random.Generator, orders: Sequence[Indices]) -> dict[int, Indices]:

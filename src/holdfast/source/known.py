@@ -14,6 +14,12 @@ from holdfast.source.budgets import budgets_key
 from holdfast.util.words import listed
 
 
+def health_key(answers: str) -> str:
+    """Below which a source keeps what answers of this kind are worth."""
+    # 2: since the second opinion tells drift from labels by directions.
+    return f"health/2/{answers}/"
+
+
 @dataclass(eq=False, repr=False)
 class Known:
     """What is known of a model's source, by name.
@@ -82,9 +88,9 @@ class Known:
 
     def is_calibrated(self, answers: str) -> bool:
         """Whether it holds what answers of this kind are worth under drift."""
-        rows = self.tensors.get(f"health/{answers}/rows")
+        rows = self.tensors.get(f"{health_key(answers)}rows")
         return rows is not None and rows.shape[-1] == Calibration.WIDTH
 
     def health_names(self, answers: str) -> tuple[str, ...]:
         """Of all of its tensors that estimates of health take."""
-        return f"health/{answers}/", budgets_key()
+        return health_key(answers), budgets_key()

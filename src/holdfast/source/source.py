@@ -21,7 +21,7 @@ from holdfast.engine.options import check_range
 from holdfast.source.budgets import Budgets, budgets_key, make_budgets
 from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
-from holdfast.source.known import Known
+from holdfast.source.known import Known, health_key
 from holdfast.source.loaders import DriftedBatch, Order, check_limit, drifted_batches
 from holdfast.source.passes import Passes
 from holdfast.source.styles import Styles, make_styles, styles_key
@@ -206,7 +206,8 @@ class Source(Known, Passes):
     def can_calibrate(self, answers: str) -> bool:
         """Whether it knows what answers of this kind are worth, or can find out."""
         can = self.drifted is not None or self.is_calibrated(answers)
-        if not can and f"health/{answers}/rows" in self.tensors:
+        older = f"/{answers}/rows"
+        if not can and any(n.startswith("health/") and n.endswith(older) for n in self.tensors):
             warnings.warn(CALIBRATED_BEFORE, stacklevel=5)
         return can
 
@@ -215,7 +216,7 @@ class Source(Known, Passes):
     ) -> Calibration:
         """What answers of this kind are worth under drift, by labelled source images."""
         self._check_head(network)
-        key = f"health/{answers}/"
+        key = health_key(answers)
         if not self.is_calibrated(answers):
             with torch.inference_mode(False), torch.no_grad():
                 given = self._pass(self.drifted, "calibration of health", again=True)

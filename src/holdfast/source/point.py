@@ -1,0 +1,90 @@
+"""A place in the network: how source images look there, and what labels do to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.source.split import read_off
+
+EPSILON = 1e-5
+LEAST = 1e-30
+
+# Labels explain at most so many directions. One in which classes vary by this share of what they do
+# in these on average counts half, one in which they vary far more nearly whole.
+DIRECTIONS = 8
+HALF = 0.1
+
+
+class Point(nn.Module):
+    """How source images are distributed there, and how far batches of them are from that.
+
+    mean, var, weight: of each channel. by_labels: directions in which classes differ, each as long
+    as it counts, (directions, 2 channels). limits: of the drift of 1, 2, 4, … 512 source images, as
+    logarithms; unexplained_limits: of what labels do not explain of it, where images may also be
+    sorted by label. rows: how long its input is on axis 0 for each image.
+    """
+
+    mean: Tensor
+    var: Tensor
+    weight: Tensor
+    by_labels: Tensor
+
+    def __init__(
+        self,
+        moments: Tensor,
+        by_labels: Tensor | None = None,
+        limits: Sequence[float] = (),
+        unexplained_limits: Sequence[float] = (),
+        rows: int = 1,
+    ):
+        super().__init__()
+        for name, tensor in zip(("mean", "var", "weight"), moments, strict=True):
+            self.register_buffer(name, tensor)
+        none = moments.new_zeros(0, 2 * moments.shape[1])
+        self.register_buffer("by_labels", none if by_labels is None else by_labels)
+        self.limits, self.unexplained_limits = tuple(limits), tuple(unexplained_limits)
+        self.rows = rows
+
+    def place(self, mean: Tensor, var: Tensor) -> Tensor:
+        """Where batches of these means and variances, (…, channels), lie from the source:
+        (…, 2 channels), as long as the root of their drift."""
+        moved = (mean - self.mean) / (self.var + EPSILON).sqrt()
+        spread = ((var + EPSILON) / (self.var + EPSILON)).log() * 0.5**0.5
+        return torch.cat([moved, spread], -1) * self.weight.sqrt().repeat(2)
+
+    def drift(self, mean: Tensor, var: Tensor) -> Tensor:
+        """How far they are from the source."""
+        return (self.place(mean, var) ** 2).sum(-1)
+
+    def unexplained(self, mean: Tensor, var: Tensor) -> Tensor:
+        """Their drift without what the labels of a batch could do: images of a few classes lie
+        where these do, drift mostly elsewhere."""
+        place = self.place(mean, var)
+        explained = ((place @ self.by_labels.mT) ** 2).sum(-1)
+        return ((place**2).sum(-1) - explained).clamp_min(0)
+
+    def limit(self, images: int) -> float:
+        """The drift that batches of so many source images stay below, nearly always."""
+        return read_off(self.limits, images)
+
+    def unexplained_limit(self, images: int) -> float:
+        """What remains of it unexplained, also where one label follows the other."""
+        return read_off(self.unexplained_limits, images)
+
+
+def label_directions(by_class: Tensor) -> Tensor:
+    """The directions in which the places of classes, (classes, size), vary most, each as long as
+    the root of the share by which it is explained by labels."""
+    centred = by_class - by_class.mean(0)
+    narrow = len(centred) < centred.shape[1]
+    squares, vectors = torch.linalg.eigh(centred @ centred.mT if narrow else centred.mT @ centred)
+    squares, vectors = (each.flip(-1)[..., :DIRECTIONS] for each in (squares, vectors))
+    if narrow:  # by class: the widest first, so that those of no width bend no other
+        vectors = torch.linalg.qr(centred.mT @ vectors).Q
+    squares = squares.clamp_min(0)
+    share = squares / (squares + HALF * squares.mean()).clamp_min(LEAST)
+    found: Tensor = (vectors * share.sqrt()).mT
+    return found
