@@ -52,11 +52,10 @@ def test_estimates_are_nearly_always_within_their_interval_of_the_truth(home):
     found = {kind: estimates_of(home, kind) for kind in kinds}
     within = [low <= accuracy <= high for accuracy, _, low, high in found.values()]
     assert sum(within) >= 3  # it is one of 90 %
-    # Accuracies of what was calibrated on are in their true order.
-    calibrated_on = [found[kind][:2] for kind in ("clean", "bright", "noise")]
-    assert sorted(calibrated_on, reverse=True) == calibrated_on
-    estimated = [estimate for _, estimate in calibrated_on]
-    assert sorted(estimated, reverse=True) == estimated
+    # Drift costs. Which costs more this net is too small to tell by its answers: see
+    # test_estimates_on_images.py.
+    for kind in kinds[1:]:
+        assert all(found["clean"][n] > found[kind][n] for n in (0, 1))
 
 
 def estimates_of(home, kind):

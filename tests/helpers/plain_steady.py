@@ -74,7 +74,7 @@ class Plain:
         point = self.budgets.layers[name][use]
         if self.first:
             self.first = False
-            self.groups = self.kinds(x) if self.split else [list(range(len(x)))]
+            self.groups = self.kinds(x, point) if self.split else [list(range(len(x)))]
         out = torch.zeros_like(x)
         alphas = []
         for number, group in enumerate(self.groups):
@@ -89,13 +89,21 @@ class Plain:
         self.seen.setdefault(name, []).append(alphas)
         return out
 
-    def normalised(self, layer, source, x, point, earlier):
+    @staticmethod
+    def moments(x):
         rows = x.transpose(0, 1).flatten(1)
         m = rows.mean(1)
-        v = ((rows - m[:, None]) ** 2).mean(1)
-        with torch.no_grad():
-            d = unexplained(m, v, point.mean, point.var, point.weight, point.by_labels)
-            ratio = float(d) / limit(point.unexplained_limits, len(x))
+        return m, ((rows - m[:, None]) ** 2).mean(1)
+
+    @torch.no_grad()
+    def beyond(self, x, point):
+        """Their drift, in limits."""
+        d = unexplained(*self.moments(x), point.mean, point.var, point.weight, point.by_labels)
+        return d / limit(point.unexplained_limits, len(x))
+
+    def normalised(self, layer, source, x, point, earlier):
+        m, v = self.moments(x)
+        ratio = self.beyond(x, point)
         alpha = max(0.0, 1 - 1 / ratio)
         if earlier:
             alpha = max(alpha, 0.75 * sum(earlier) / len(earlier))
@@ -109,10 +117,11 @@ class Plain:
             y = y * scale.view(shape) + shift.view(shape)
         return y, alpha, ratio
 
-    def kinds(self, x):
-        """Positions of the images of each kind; one list if all are alike."""
+    def kinds(self, x, point):
+        """Positions of the images of each kind; one list if all are alike, or where the source's
+        batches are."""
         n, whole = len(x), [list(range(len(x)))]
-        if n < 8:
+        if n < 8 or self.beyond(x, point) <= 1:
             return whole
         x = x.detach().double()
         flat = x.flatten(2) if x.ndim > 2 else x[:, :, None]

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from plain_steady import by_width as plain_by_width
@@ -93,7 +95,8 @@ def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
     # Of one kind, which the toys' own source is not.
     batches = [(textures(14, generator), torch.arange(14) % CLASSES) for _ in range(12)]
     batches = [(images.float(), labels) for images, labels in batches]
-    split = Source.from_loader(net, batches).budgets_of(network, lambda: network).split
+    budgets = Source.from_loader(net, batches).budgets_of(network, lambda: network)
+    split, (first,) = budgets.split, budgets.layers["norm1"]
     images = torch.cat([images for images, _ in batches])
     x = inputs_of(net, images, "norm1")[0]
     mean, var = x.mean((2, 3)), x.var((2, 3), correction=0)
@@ -102,17 +105,20 @@ def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
     w = (w / w.sum()).repeat(2)
     expected = (z - z.mean(0)) / z.std(0, correction=0) * w.sqrt()
     torch.testing.assert_close(split.place(mean, var), expected, rtol=1e-5, atol=1e-6)
-    parted = 0
-    for _ in range(100):
+    anywhere = copy.copy(first)
+    anywhere.unexplained_limits = (-100.0,) * 10  # as if every batch lay beyond the source's
+    apart, parted = 0, 0
+    for _ in range(200):
         some = torch.randint(len(images), (32,), generator=generator)
-        parted += len(split.groups(mean[some], var[some])) > 0
-    assert parted <= 12
+        apart += len(split.groups(anywhere, mean[some], var[some])) > 0
+        parted += len(split.groups(first, mean[some], var[some])) > 0
+    assert 0 < apart <= 24 and parted <= 2
     strange = mean.clone()
     strange[::2] += 9 * mean.std(0)
-    first, second = split.groups(strange[:32], var[:32])
-    assert first.tolist() == list(range(0, 32, 2)) and second.tolist() == list(range(1, 32, 2))
+    one, other = split.groups(first, strange[:32], var[:32])
+    assert one.tolist() == list(range(0, 32, 2)) and other.tolist() == list(range(1, 32, 2))
     # Too few, in all or of one kind.
-    assert split.groups(strange[:7], var[:7]) == ()
+    assert split.groups(anywhere, strange[:7], var[:7]) == ()
     odd = mean[:32].clone()
     odd[5] += 9 * mean.std(0)
-    assert split.groups(odd, var[:32]) == ()
+    assert split.groups(anywhere, odd, var[:32]) == ()

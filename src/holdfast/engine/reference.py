@@ -81,7 +81,8 @@ class Reference:
         ]
         groups: tuple[Tensor, ...] = ()
         if points and self.budgets.split is not None:
-            groups = self.budgets.split.groups(*points[0][1])
+            first, moments = points[0]
+            groups = self.budgets.split.groups(first, *moments)
         # Without a norm layer it is for the features to tell.
         points = points or [(self.budgets.features, features)]
         return SourceAnswer(

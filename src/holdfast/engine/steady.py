@@ -166,7 +166,7 @@ class SteadyNorm(nn.Module):
         moments = None
         if self.first and use == 0 and self.look.split is not None and len(x) >= FEWEST:
             of_images = image_moments(x)
-            self.look.groups = self.look.split.groups(*of_images)
+            self.look.groups = self.look.split.groups(point, *of_images)
             moments = together(*of_images)
         groups = self.look.groups
         if not groups or len(x) != sum(self.look.sizes):
@@ -182,7 +182,7 @@ class SteadyNorm(nn.Module):
         self, x: Tensor, point: Point, moments: tuple[Tensor, Tensor], group: int, share: float
     ) -> Tensor:
         mean, var = moments
-        ratio = point.unexplained(mean, var) / point.unexplained_limit(max(1, len(x) // point.rows))
+        ratio = point.beyond(mean, var, max(1, len(x) // point.rows))
         alpha = self.look.believe(group, ratio)
         moved = self.moved(alpha, mean, var, self.weight, self.bias)
         if self.look.keeps:

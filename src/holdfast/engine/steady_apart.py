@@ -52,7 +52,7 @@ class SteadyApart(Apart):
         norm = self.by.norms[name]
         use, point = norm.begin(self.look)
         if norm.first and use == 0:
-            self.kinds = self._tell_apart(x)
+            self.kinds = self._tell_apart(point, x)
         groups = self.kinds.groups
         mean, var, centred = groups.moments(x)
         ratio = point.unexplained(mean, var) / self._limits(point).to(mean)
@@ -76,14 +76,14 @@ class SteadyApart(Apart):
         own = self.of_streams(weight)
         return own if own is None or not any(self.kinds.sizes) else own[self.kinds.whose]
 
-    def _tell_apart(self, x: Tensor) -> Kinds:
+    def _tell_apart(self, point: Point, x: Tensor) -> Kinds:
         """See whether there are two kinds of image among a stream's."""
         if self.look.believed:
             raise ValueError("Norm layers run in another order than on the source's images.")
         split = self.look.split
         parts = torch.split(x, list(self.streams.sizes))
         found = [
-            split.groups(*image_moments(part)) if split and len(part) >= FEWEST else ()
+            split.groups(point, *image_moments(part)) if split and len(part) >= FEWEST else ()
             for part in parts
         ]
         return self._part(found) if any(found) else self.kinds

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-
-from holdfast.source.split import read_off
 
 EPSILON = 1e-5
 LEAST = 1e-30
@@ -74,6 +73,10 @@ class Point(nn.Module):
         """What remains of it unexplained, also where one label follows the other."""
         return read_off(self.unexplained_limits, images)
 
+    def beyond(self, mean: Tensor, var: Tensor, images: int) -> Tensor:
+        """What labels do not explain of the drift of so many images, over its limit."""
+        return self.unexplained(mean, var) / self.unexplained_limit(images)
+
 
 def label_directions(by_class: Tensor) -> Tensor:
     """The directions in which the places of classes, (classes, size), vary most, each as long as
@@ -88,3 +91,13 @@ def label_directions(by_class: Tensor) -> Tensor:
     share = squares / (squares + HALF * squares.mean()).clamp_min(LEAST)
     found: Tensor = (vectors * share.sqrt()).mT
     return found
+
+
+def read_off(logarithms: Sequence[float], images: int, first: int = 1) -> float:
+    """Of a curve given at first, 2 first, 4 first, … images: its value for so many, by straight
+    lines in log-log, and beyond its end as there."""
+    last = len(logarithms) - 1
+    place = min(max(math.log2(images / first), 0), last)
+    before = min(int(place), last - 1)
+    low, high = logarithms[before : before + 2]
+    return math.exp(low + (high - low) * (place - before))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from holdfast.engine.moments import together
+from holdfast.source.point import Point, read_off
 
 # Fewer images are never parted, and a group has to have two of them and a share of the batch.
 FEWEST = 8
@@ -40,11 +42,15 @@ class Split:
         found = describe(mean.detach().cpu().double(), var.detach().cpu().double())
         return (found - self.center) / self.deviation * self.weight.sqrt().repeat(2)
 
-    def groups(self, mean: Tensor, var: Tensor) -> tuple[Tensor, ...]:
+    def groups(self, first: Point, mean: Tensor, var: Tensor) -> tuple[Tensor, ...]:
         """Positions of the images of each kind, on the CPU, that of the first image before the
-        other; empty if all are of one kind."""
+        other; empty if all are of one kind. first: what is known of that layer.
+
+        A batch that lies where the source's do is not parted: each of two groups of alike images
+        is further from the source than all of them together.
+        """
         images = len(mean)
-        if images < FEWEST:
+        if images < FEWEST or float(first.beyond(*together(mean, var), images)) <= 1:
             return ()
         place = self.place(mean, var)
         second, ratio = two_means(place)
@@ -132,13 +138,3 @@ def _means(z: Tensor, members: Tensor) -> Tensor:
     has any."""
     share = members.mT.to(z)
     return share @ z / share.sum(-1, keepdim=True)
-
-
-def read_off(logarithms: Sequence[float], images: int, first: int = 1) -> float:
-    """Of a curve given at first, 2 first, 4 first, … images: its value for so many, by straight
-    lines in log-log, and beyond its end as there."""
-    last = len(logarithms) - 1
-    place = min(max(math.log2(images / first), 0), last)
-    before = min(int(place), last - 1)
-    low, high = logarithms[before : before + 2]
-    return math.exp(low + (high - low) * (place - before))
