@@ -21,7 +21,7 @@ WARM_UP = 0.05
 def endless(
     images: int = 1_000_000,
     seed: int = 0,
-    method: str = "eata+debias",
+    method: str = "eata+debias+steady",
     batch: int = 64,
     most_mb: float = 20.0,
     measurements: int = 100,

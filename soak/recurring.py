@@ -14,7 +14,7 @@ from holdfast.util.terminal import columns, show
 from soak.memory import Meter
 from soak.verdict import Verdict
 
-METHODS = ("frozen", "bn", "tent", "eata+debias", "rotta", "t3a")
+METHODS = ("frozen", "bn", "tent", "eata+debias", "eata+debias+steady", "rotta", "t3a")
 
 
 def recurring(

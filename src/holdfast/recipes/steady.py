@@ -36,9 +36,10 @@ class Steady(Method):
         "Where nothing drifts, the source model predicts, for batches of any size. D leaves out "
         "most of what lies in the eight directions in which classes differ most. L is that of "
         "random, label-skewed or sorted source batches, the largest; a layer's α is at least 0.75 "
-        "times the mean of those before it. On a host that trains more than norm layers (cotta, "
-        "rmt, select=all), those weights are as the host left them, also then. Fisher "
-        "information is made by plain batch statistics."
+        "times the mean of those before it. Two kinds of image in one batch, such as intruders, go "
+        "each by their own statistics, where the batch lies beyond L as a whole. On a host "
+        "that trains more than norm layers (cotta, rmt, select=all), those weights are as the "
+        "host left them, also then. Fisher information is made by plain batch statistics."
     )
     predicts: ClassVar[str] = "the network's logits under these statistics"
     plugin: ClassVar[bool] = True
