@@ -12,8 +12,8 @@ from toys import CLASSES, FEATURES, inputs_of, source_batches, toy_net, toy_sour
 import holdfast
 from holdfast import Source
 from holdfast.engine.network import Network
-from holdfast.source.budgets import DRAWS, SIZES, Drawn
-from holdfast.source.point import label_directions
+from holdfast.source.budgets import DRAWS, SIZES, Drawn, Moments
+from holdfast.source.point import Point, label_directions
 from holdfast.source.split import two_means
 
 
@@ -35,13 +35,13 @@ def drift(x, m0, v0, w):
 
 
 def directions(places):
-    """The first eight principal axes of the places of classes, each of a length whose square is
-    how far it counts."""
-    centred = places - places.mean(0)
+    """The first eight principal axes of the places of classes, if these have so many, each of a
+    length whose square is how far it counts."""
+    centred, most = places - places.mean(0), min(8, len(places) - 1)
     _, sizes, axes = np.linalg.svd(centred.numpy(), full_matrices=False)
-    spread = sizes[:8] ** 2
+    spread = sizes[:most] ** 2
     share = spread / (spread + 0.1 * spread.mean())
-    return torch.from_numpy(axes[:8] * np.sqrt(share)[:, None])
+    return torch.from_numpy(axes[:most] * np.sqrt(share)[:, None])
 
 
 class Flat(nn.Module):
@@ -232,12 +232,48 @@ def test_labels_explain_a_batch_of_one_class_and_nothing_across(classes):
     flat, _ = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
     places = torch.randn(classes, spread, generator=generator, dtype=torch.float64) @ flat[:spread]
     found = label_directions(places)
-    assert len(found) <= 8 and bool(found.isfinite().all())
+    assert len(found) == min(8, classes - 1) and bool(found.isfinite().all())
     across = flat[spread:]  # directions in which classes are all alike
-    assert float((across @ found.T).abs().max()) < 1e-6
+    assert float((across @ found.T).norm()) < 1e-6
     for own in places - places.mean(0) if spread else []:
         left = own @ own - ((found @ own) ** 2).sum()
         assert 0 < left < 0.5 * own @ own
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_labels_do_not_explain_is_told_in_full_under_autocast(dtype):
+    generator = torch.Generator().manual_seed(0)
+    mean = torch.randn(200, 6, generator=generator)
+    moments = torch.stack([torch.zeros(6), torch.ones(6), torch.full((6,), 1 / 6)])
+    main = torch.zeros(1, 12)
+    main[0, :6] = 0.995 / 6**0.5
+    point, batch = Point(moments, main), (5 + 0.3 * mean, torch.ones(200, 6))
+    expected = point.unexplained(*batch)
+    assert (expected < 0.1 * point.drift(*batch)).all()
+    with torch.autocast("cpu", dtype):
+        torch.testing.assert_close(point.unexplained(*batch), expected)
+
+
+def test_one_image_of_a_class_says_nothing_of_its_spread():
+    """Where a layer sees one number of each, its variance is 0."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.cat([torch.arange(100) % 5, torch.tensor([5])])
+    features = torch.randn(101, 6, generator=generator) + labels[:, None]
+    moments = Moments(None, torch.full((6,), 1 / 6).double(), 1, features, torch.zeros(101, 6))
+    table = torch.stack([features.mean(0), features.var(0), moments.weight]).double()
+    of_means = Drawn(labels, 0.1).point(table, moments).by_labels[0, :6].square().sum()
+    assert of_means > 0.5
+    # Where no class has two, these have to do.
+    assert len(Drawn(torch.arange(7), 0.1).classes) == 7
+
+
+def test_a_model_that_makes_nan_of_the_source_is_told(tmp_path):
+    net = toy_net()
+    source = toy_source(net)
+    with torch.no_grad():
+        net.norm1.bias[0] = math.nan
+    with pytest.raises(ValueError, match="source images is NaN or Inf"):
+        budgets_of(net, source)
 
 
 def test_budgets_of_an_older_holdfast_are_made_again(tmp_path):
@@ -247,7 +283,10 @@ def test_budgets_of_an_older_holdfast_are_made_again(tmp_path):
     before = {n.replace("budgets/4/", "budgets/3/"): t for n, t in source.tensors.items()}
     source.tensors = {n: t for n, t in before.items() if "/by_labels/" not in n}
     source.save(tmp_path / "source")
-    with pytest.raises(ValueError, match=r"holds no budgets.*Source\.load\(path, loader=…\)"):
+    advice = (
+        r"older holdfast.*Source\.load\(path, loader=…\).*holdfast\.load\(path, model, source=…\)"
+    )
+    with pytest.raises(ValueError, match=advice):
         budgets_of(net, Source.load(tmp_path / "source"))
     loaded = Source.load(tmp_path / "source", loader=source_batches())
     assert budgets_of(net, loaded).layers["norm2"][0].unexplained_limits == expected

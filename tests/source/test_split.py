@@ -7,7 +7,8 @@ from toys import CLASSES, inputs_of, textures, toy_net
 
 from holdfast import Source
 from holdfast.engine.network import Network
-from holdfast.source.split import by_width, describe, two_means
+from holdfast.source.point import Point
+from holdfast.source.split import Split, by_width, describe, two_means
 
 
 def plain_two_means(z):
@@ -122,3 +123,18 @@ def test_the_split_tells_two_kinds_apart_and_leaves_source_batches_whole():
     odd = mean[:32].clone()
     odd[5] += 9 * mean.std(0)
     assert split.groups(anywhere, odd, var[:32]) == ()
+
+
+def test_moments_from_elsewhere_meet_what_is_known_of_the_layer_there(monkeypatch):
+    """On a GPU health measures moments on the CPU, and points are where the network is."""
+    asked = []
+
+    def beyond(self, mean, var, limit):
+        asked.append((mean.device, mean.dtype, var.device))
+        return torch.zeros(())
+
+    monkeypatch.setattr(Point, "beyond", beyond)
+    first = Point(torch.ones(3, 4, dtype=torch.float64), None, [0.0] * 10, [0.0] * 10).to("meta")
+    split = Split(torch.zeros(8), torch.ones(8), torch.ones(4), [0.0] * 7)
+    assert split.groups(first, torch.zeros(9, 4), torch.ones(9, 4)) == ()
+    assert asked == [(torch.device("meta"), torch.float64, torch.device("meta"))]

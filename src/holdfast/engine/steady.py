@@ -182,7 +182,8 @@ class SteadyNorm(nn.Module):
         self, x: Tensor, point: Point, moments: tuple[Tensor, Tensor], group: int, share: float
     ) -> Tensor:
         mean, var = moments
-        ratio = point.beyond(mean, var, max(1, len(x) // point.rows))
+        limit = point.unexplained_limit(max(1, len(x) // point.rows))
+        ratio = point.beyond(mean, var, limit)
         alpha = self.look.believe(group, ratio)
         moved = self.moved(alpha, mean, var, self.weight, self.bias)
         if self.look.keeps:

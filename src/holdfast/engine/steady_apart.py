@@ -55,7 +55,7 @@ class SteadyApart(Apart):
             self.kinds = self._tell_apart(point, x)
         groups = self.kinds.groups
         mean, var, centred = groups.moments(x)
-        ratio = point.unexplained(mean, var) / self._limits(point).to(mean)
+        ratio = point.beyond(mean, var, self._limits(point).to(mean))
         alpha = self.look.believe(WHOLE, ratio)[:, None]
         weight, bias = (self._of_groups(each) for each in (layer.weight, layer.bias))
         moved = norm.moved(alpha, mean, var, weight, bias)

@@ -25,8 +25,7 @@ BY_BATCH = {
 class Steady(Method):
     """Batch norm follows a batch as far as it lies beyond what source batches do, layer by layer.
 
-    μ = μ_s + α (m − μ_s), σ², γ, β alike; α = max(0, 1 − L/D), D: drift that the labels of a batch
-    do not explain, L: that of source batches
+    μ = μ_s + α (m − μ_s), σ², γ, β alike; α = max(0, 1 − L/D), D: drift, L: that of source batches
     """
 
     paper: ClassVar[str] = (
@@ -34,7 +33,7 @@ class Steady(Method):
     )
     note: ClassVar[str] = (
         "Where nothing drifts, the source model predicts, for batches of any size. D leaves out "
-        "most of what lies in the eight directions in which classes differ most. L is that of "
+        "most of what labels explain: the eight directions in which classes differ most. L is of "
         "random, label-skewed or sorted source batches, the largest; a layer's α is at least 0.75 "
         "times the mean of those before it. Two kinds of image in one batch, such as intruders, go "
         "each by their own statistics, where the batch lies beyond L as a whole. On a host "
@@ -55,9 +54,12 @@ class Steady(Method):
         at_least=0.001,
     )
     quantile: float = setting(
-        0.95, "share of source batches that count as no drift", at_least=0, at_most=1
+        0.95,
+        "share of source batches that count as no drift; of sorted ones more",
+        at_least=0,
+        at_most=1,
     )
-    split: bool = setting(True, "normalise two kinds of image in one batch apart")
+    split: bool = setting(True, "normalise two kinds of image in one batch apart, where it drifts")
 
     def selection(self) -> Select:
         return Select("nothing", ByBatch(), renews=True)

@@ -24,14 +24,15 @@ SIZES = tuple(2**power for power in range(10))
 DRAWS = 200
 # From each order of the images by labels, so many runs.
 RUNS = 10
-# Where labels come sorted, a batch beyond its limit is not alone: so much rarer are these to be.
+# Sorted batches come in rows, so that so much of the share of others may lie beyond their limit.
 RARER = 0.2
+# Where a source keeps what is made here. 4: since layers tell drift from labels by directions.
+KEPT = "budgets/4/"
 
 
 def budgets_key(samples: int = 3000, skew: float = 0.1, quantile: float = 0.95) -> str:
     """Below which a source keeps budgets that were made so."""
-    # 4: what they hold, since layers tell drift from labels by directions.
-    return f"budgets/4/{samples}/{skew:g}/{quantile:g}/"
+    return f"{KEPT}{samples}/{skew:g}/{quantile:g}/"
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,6 +174,8 @@ def make_budgets(
     made: dict[str, Tensor] = {}
     limits, rows = list[Tensor](), list[int]()
     for number, moments in enumerate(points):
+        if not all(bool(each.isfinite().all()) for each in (moments.mean, moments.var)):
+            raise ValueError("What the model's layers make of the source images is NaN or Inf.")
         mean, var = moments.mean.double().mean(0), moments.var.double().mean(0)
         var = var + moments.mean.double().var(0, correction=0)
         table = torch.stack([mean, var, moments.weight])
@@ -186,8 +189,6 @@ def make_budgets(
             made |= drawn.split(moments, quantile)
     both = torch.stack(limits, 1)
     made |= {"limits": both[0], "unexplained_limits": both[1], "rows": torch.tensor(rows)}
-    if not all(bool(tensor.isfinite().all()) for tensor in made.values()):
-        raise ValueError("What the model's layers make of the source images is NaN or Inf.")
     return made
 
 
@@ -201,7 +202,9 @@ class Drawn:
         skewed = _runs(rng, orders)
         in_order = _runs(rng, [sort(rng, labels.numpy()) for _ in orders])
         self.kinds = random, skewed, in_order
-        self.classes = nn.functional.one_hot(labels).T[labels.bincount() > 0].float()
+        # One image has no variance where it is a single number: classes of one count if all are.
+        fewest = min(2, int(labels.bincount().max()))
+        self.classes = nn.functional.one_hot(labels).T[labels.bincount() >= fewest].float()
         self.counts = {}
         for size in SIZES:
             every = np.concatenate([draws[size] for draws in self.kinds])

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 EPSILON = 1e-5
 LEAST = 1e-30
 
-# Labels explain at most so many directions. One in which classes vary by this share of what they do
-# in these on average counts half, one in which they vary far more nearly whole.
+# Labels explain at most so many directions, and one less than there are classes. One in which
+# classes vary by this share of what they do in these on average counts half, one in which they vary
+# far more nearly whole.
 DIRECTIONS = 8
 HALF = 0.1
 
@@ -21,15 +22,16 @@ class Point(nn.Module):
     """How source images are distributed there, and how far batches of them are from that.
 
     mean, var, weight: of each channel. by_labels: directions in which classes differ, each as long
-    as it counts, (directions, 2 channels). limits: of the drift of 1, 2, 4, … 512 source images, as
-    logarithms; unexplained_limits: of what labels do not explain of it, where images may also be
-    sorted by label. rows: how long its input is on axis 0 for each image.
+    as the root of how far it counts, (directions, 2 channels). limits: of the drift of 1, 2, 4, …
+    512 source images, as logarithms; unexplained_limits: of what labels do not explain of it, where
+    images may also be sorted by label. rows: how long its input is on axis 0 for each image.
     """
 
     mean: Tensor
     var: Tensor
     weight: Tensor
     by_labels: Tensor
+    units: Tensor
 
     def __init__(
         self,
@@ -44,15 +46,17 @@ class Point(nn.Module):
             self.register_buffer(name, tensor)
         none = moments.new_zeros(0, 2 * moments.shape[1])
         self.register_buffer("by_labels", none if by_labels is None else by_labels)
+        # How long a step of the mean is, and one of the logarithm of the variance.
+        units = torch.cat([1 / (self.var + EPSILON), torch.full_like(self.var, 0.5)])
+        self.register_buffer("units", (units * self.weight.repeat(2)).sqrt(), persistent=False)
         self.limits, self.unexplained_limits = tuple(limits), tuple(unexplained_limits)
         self.rows = rows
 
     def place(self, mean: Tensor, var: Tensor) -> Tensor:
         """Where batches of these means and variances, (…, channels), lie from the source:
         (…, 2 channels), as long as the root of their drift."""
-        moved = (mean - self.mean) / (self.var + EPSILON).sqrt()
-        spread = ((var + EPSILON) / (self.var + EPSILON)).log() * 0.5**0.5
-        return torch.cat([moved, spread], -1) * self.weight.sqrt().repeat(2)
+        spread = ((var + EPSILON) / (self.var + EPSILON)).log()
+        return torch.cat([mean - self.mean, spread], -1) * self.units
 
     def drift(self, mean: Tensor, var: Tensor) -> Tensor:
         """How far they are from the source."""
@@ -62,8 +66,10 @@ class Point(nn.Module):
         """Their drift without what the labels of a batch could do: images of a few classes lie
         where these do, drift mostly elsewhere."""
         place = self.place(mean, var)
-        explained = ((place @ self.by_labels.mT) ** 2).sum(-1)
-        return ((place**2).sum(-1) - explained).clamp_min(0)
+        # By hand, since a matrix product would be in half precision under autocast, and what is
+        # left may be a hundredth of what is taken away.
+        along = (place.unsqueeze(-2) * self.by_labels).sum(-1)
+        return ((place**2).sum(-1) - (along**2).sum(-1)).clamp_min(0)
 
     def limit(self, images: int) -> float:
         """The drift that batches of so many source images stay below, nearly always."""
@@ -73,9 +79,9 @@ class Point(nn.Module):
         """What remains of it unexplained, also where one label follows the other."""
         return read_off(self.unexplained_limits, images)
 
-    def beyond(self, mean: Tensor, var: Tensor, images: int) -> Tensor:
-        """What labels do not explain of the drift of so many images, over its limit."""
-        return self.unexplained(mean, var) / self.unexplained_limit(images)
+    def beyond(self, mean: Tensor, var: Tensor, limit: float | Tensor) -> Tensor:
+        """What labels do not explain of the drift, over the limit of so many images."""
+        return self.unexplained(mean, var) / limit
 
 
 def label_directions(by_class: Tensor) -> Tensor:
@@ -84,7 +90,8 @@ def label_directions(by_class: Tensor) -> Tensor:
     centred = by_class - by_class.mean(0)
     narrow = len(centred) < centred.shape[1]
     squares, vectors = torch.linalg.eigh(centred @ centred.mT if narrow else centred.mT @ centred)
-    squares, vectors = (each.flip(-1)[..., :DIRECTIONS] for each in (squares, vectors))
+    count = min(DIRECTIONS, len(by_class) - 1)  # the rest have no width
+    squares, vectors = (each.flip(-1)[..., :count] for each in (squares, vectors))
     if narrow:  # by class: the widest first, so that those of no width bend no other
         vectors = torch.linalg.qr(centred.mT @ vectors).Q
     squares = squares.clamp_min(0)

@@ -18,7 +18,7 @@ from holdfast.engine.estimators import Calibration
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
 from holdfast.engine.options import check_range
-from holdfast.source.budgets import Budgets, budgets_key, make_budgets
+from holdfast.source.budgets import KEPT, Budgets, budgets_key, make_budgets
 from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.known import Known, health_key
@@ -44,9 +44,15 @@ SAVED: dict[str, files.Types] = {
 WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
 
 CALIBRATED_BEFORE = (
-    "The source was calibrated by an older holdfast, which saw less of a batch, so that health has "
-    "no estimates: make it again, Source.from_loader(model, loader, "
+    "The source was calibrated by an older holdfast, by another rule than this one's, so that "
+    "health has no estimates: make it again, Source.from_loader(model, loader, "
     "drifted=holdfast.data.holdout.drifted(loader))."
+)
+
+MADE_BEFORE = (
+    "What is held of the source's budgets was made by an older holdfast, by another rule than this "
+    "one's: give a source that can make them anew, Source.load(path, loader=…) or "
+    "Source.from_loader(model, loader), also to holdfast.load(path, model, source=…)."
 )
 
 
@@ -178,6 +184,8 @@ class Source(Known, Passes):
         self._check_head(network)
         key = budgets_key(samples, skew, quantile)
         if f"{key}limits" not in self.tensors:
+            if self.loader is None and any(_is_older(name) for name in self.tensors):
+                raise ValueError(MADE_BEFORE)
             with torch.inference_mode(False), torch.no_grad():
                 source = fresh().uncompiled()
                 limit = samples if self.limit is None else min(samples, self.limit)
@@ -316,3 +324,8 @@ class Source(Known, Passes):
         source = cls(header["model"], tensors, **known)
         source._warn_of_labels()
         return source
+
+
+def _is_older(name: str) -> bool:
+    """Whether it names budgets of a rule before."""
+    return name.startswith("budgets/") and not name.startswith(KEPT)

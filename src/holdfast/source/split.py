@@ -50,7 +50,10 @@ class Split:
         is further from the source than all of them together.
         """
         images = len(mean)
-        if images < FEWEST or float(first.beyond(*together(mean, var), images)) <= 1:
+        if images < FEWEST:
+            return ()
+        center, spread = (each.to(first.mean) for each in together(mean, var))
+        if float(first.beyond(center, spread, first.unexplained_limit(images))) <= 1:
             return ()
         place = self.place(mean, var)
         second, ratio = two_means(place)
