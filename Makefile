@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo docs test test-full test-exports lint bench soak clean
+.PHONY: demo docs test test-full test-exports lint bench soak soak-cover clean
 
 demo: $(VENV)/ready
 	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume
@@ -51,6 +51,13 @@ $(VENV)/ready: pyproject.toml constraints.txt
 $(VENV)/docs-ready: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
+
+# Inputs that are led by what code they reach, at the doors where texts and files are read.
+soak-cover: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+	for door in "method spec" "stream spec" "state file" "source file" "run folder"; do \
+		$(BIN)/python -m soak.cover --door "$$door" --inputs 2000 || exit 1; \
+	done
 
 clean:
 	rm -rf build/docs docs/methods docs/streams docs/parts.md $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

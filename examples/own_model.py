@@ -13,8 +13,8 @@ stream = glyphs.benchmark()["fog"].images(range(640)).split(64)
 
 # The ten lines.
 source = holdfast.Source.from_loader(model, train_loader)  # once, before deployment
-source.save("source.safetensors")
-adapter = holdfast.adapt(model, "eata+debias", source=source)
+adapter = holdfast.adapt(model, "eata+debias+steady", source=source)
+source.save("source.safetensors")  # with what this method has asked of it
 for images in stream:
     labels = adapter(images).argmax(1)  # predicts, and adapts
     print(f"batch {adapter.last.batch}: {adapter.last.reliable} of {len(labels)} images reliable")

@@ -1,6 +1,6 @@
 """The fuzzer's inputs, led by what code they reach: python -m soak.cover --door "method spec"
 
-libFuzzer by way of atheris, which is installed by hand (pip install atheris); hypothesis reads its
+libFuzzer by way of atheris, which `make soak-cover` installs; hypothesis reads its
 bytes as inputs. Worth it where texts and files are read.
 """
 

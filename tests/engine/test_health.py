@@ -1,6 +1,6 @@
 """What an adapter tells of itself without labels, and the options of that."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -36,6 +36,9 @@ def test_without_a_calibrated_source_it_tells_what_it_can():
         for name in ("drift", "accuracy", "interval", "frozen_accuracy", "estimator", "risk_bound"):
             assert getattr(health, name) is None
     assert (frozen.health.state, tent.health.state) == ("stable", "adapting")
+    # Nothing says that it helps.
+    assert "whether they help is not known" in tent.health.advice
+    assert "drifted=" in str(tent.health) and "None" not in str(tent.health)
     assert tent.health.step_rate == 1 and frozen.health.step_rate is None
 
 
@@ -74,6 +77,19 @@ def estimates_of(home, kind):
     if kind != "clean":  # which of the two is the better one
         assert estimated > estimated_frozen and accuracy > frozen
     return accuracy, estimated, low, high
+
+
+def test_printed_it_is_a_line_that_begins_with_what_counts(home):
+    adapter = adapt_watched(home)
+    quietly(adapter, images_of("noise", 4))
+    health = adapter.health
+    accuracy, (low, high) = round(100 * health.accuracy), health.interval
+    assert str(health) == (
+        f"adapting, estimated accuracy {accuracy}% ({low:.0%} to {high:.0%}), the source model's "
+        f"{health.frozen_accuracy:.0%}, drift {health.drift:.2f}. {health.advice}"
+    )
+    ringing = replace(health, alarm=True, fallback=True)
+    assert ", an alarm rings, the source model answers. " in str(ringing)
 
 
 def test_what_the_source_model_answers_is_worth_the_same_twice(home):

@@ -102,6 +102,17 @@ def test_rollback_goes_back_to_a_healthy_state():
     assert torch.equal(adapter.model.net.norm1.weight, healthy)
 
 
+def test_each_alarm_is_shown_also_where_python_shows_a_text_once():
+    adapter = watched(rollback=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            tip(adapter)
+            feed_until_collapse(adapter)
+    told = [str(each.message) for each in caught if "collapsed" in str(each.message)]
+    assert len(told) == 2 and f"(batch {adapter.last.batch})" in told[1]
+
+
 def test_a_snapshot_survives_saving(tmp_path):
     adapter = watched(rollback=True)
     tip(adapter)

@@ -55,7 +55,7 @@ def test_the_source_model_itself_does_not_degrade(home):
 def test_drift_that_costs_accuracy_rings_though_adapting_is_not_to_blame(home):
     adapter = adapt_watched(home, "frozen")
     (told,) = warnings_of(adapter, images_of("dark", 40))
-    assert "less accurate here than on source images. adapter.health says more" in told
+    assert "less accurate here than on source images (batch 4). adapter.health says more" in told
     assert "no guard acts on it: label some" in told and "'fallback'" not in told
     health = adapter.health
     assert (health.state, health.alarm, health.advice) == ("adapting", True, DRIFT_HURTS)

@@ -14,7 +14,6 @@ from soak.hostile.door import Door, Harm, find_fault
 from soak.recurring import recurring
 
 
-@pytest.mark.slow
 def test_an_endless_stream_keeps_memory_flat():
     verdict = endless(images=1_000, seed=1, measurements=5, source_images=300)
     assert verdict.passed, verdict.failures
@@ -43,7 +42,6 @@ def test_an_adapter_that_keeps_what_it_sees_is_found(monkeypatch):
     assert any("resident memory grew" in what for what in verdict.failures)
 
 
-@pytest.mark.slow
 def test_domains_that_come_again_make_nothing_grow():
     verdict = recurring(visits=3, limit=5, methods=("rotta(capacity=9)",), source_images=300)
     assert verdict.passed, verdict.failures

@@ -280,7 +280,7 @@ class Adapter(NotExportable):
             raise ValueError(
                 f"A batch of one image: {self.method.names} normalises by batch statistics, and "
                 "one image has none. Pass window=W to adapt(), to normalise and learn over the "
-                "last W images; or give larger batches."
+                "last W images; add +steady, which takes single images; or give larger batches."
             )
         return batch, newest
 

@@ -28,6 +28,10 @@ ADVICE: dict[State, str] = {
         "guard='rollback' or 'fallback' goes back by itself."
     ),
 }
+UNKNOWN = (
+    "Steps are taken; whether they help is not known: that takes a source that was made with "
+    "drifted=holdfast.data.holdout.drifted(loader)."
+)
 RETRAIN = (
     "Adapting is not to blame, and no guard acts on it: label some of these images, and retrain if "
     "they are to stay."
@@ -108,3 +112,20 @@ class Health:
     alarm: bool = False
     alarms: int = 0
     fallback: bool = False
+
+    def __str__(self) -> str:
+        """What a person looks at first, in a line."""
+        told: list[str] = [self.state]
+        if self.accuracy is not None:
+            low, high = self.interval or (None, None)
+            within = "" if low is None or high is None else f" ({low:.0%} to {high:.0%})"
+            told.append(f"estimated accuracy {self.accuracy:.0%}{within}")
+        if self.frozen_accuracy is not None:
+            told.append(f"the source model's {self.frozen_accuracy:.0%}")
+        if self.drift is not None:
+            told.append(f"drift {self.drift:.2f}")
+        if self.alarm:
+            told.append("an alarm rings")
+        if self.fallback:
+            told.append("the source model answers")
+        return f"{', '.join(told)}. {self.advice}"

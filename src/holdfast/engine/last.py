@@ -90,9 +90,13 @@ class Last:
             acts = "The last healthy state was put back."
         # No guard acts on drift, which is not the adapter's doing.
         advice = {HARMS: acts, COSTS: f"adapter.health says more. {RETRAIN}"}
-        news += [f"{method}: {text}. {advice[text]}" for text in self.alarm]
+        # By the batch, since Python shows a warning of the same words only once.
+        when = f"batch {self.batch}"
+        news += [f"{method}: {text} ({when}). {advice[text]}" for text in self.alarm]
         if self.collapsed:
-            news.append(f"{method} has collapsed: its predictions fall into a few classes. {acts}")
+            news.append(
+                f"{method} has collapsed ({when}): its predictions fall into a few classes. {acts}"
+            )
         return news
 
 

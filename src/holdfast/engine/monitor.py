@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from holdfast.engine.dropout import DropoutDisagreement
 from holdfast.engine.estimators import Calibration, Measured
 from holdfast.engine.evidence import Evidence
-from holdfast.engine.health import ADVICE, COSTS, DRIFT_HURTS, HARMS, Health, HealthOptions, State
+from holdfast.engine.health import (
+    ADVICE,
+    COSTS,
+    DRIFT_HURTS,
+    HARMS,
+    UNKNOWN,
+    Health,
+    HealthOptions,
+    State,
+)
 from holdfast.engine.last import Answer, Watch
 from holdfast.engine.network import Network
 from holdfast.engine.reference import Reference
@@ -174,7 +183,8 @@ class Monitor(nn.Module):
         """All that is known now."""
         state = self.state(watch, step_rate is not None and step_rate > 0)
         rings = bool(self.harm.rings | self.risk.rings)
-        advice = ADVICE[state]
+        unknown = state == "adapting" and self.reference is None
+        advice = UNKNOWN if unknown else ADVICE[state]
         if rings and state in ("stable", "adapting"):
             advice = DRIFT_HURTS
         known = dict[str, object]()

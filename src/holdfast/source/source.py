@@ -78,7 +78,8 @@ class Source(Known, Passes):
         input_range: InputRange = (0.0, 1.0),
         cache: str | Path | None = None,
     ) -> Source:
-        """Prototypes of the first `limit` images of a loader that yields (images, labels).
+        """Prototypes of the first `limit` images of a loader that yields (images, labels), best in
+        random order and not augmented.
 
         `fisher` is another loader for the images of Fisher information (labels are not used);
         without it, the same loader serves. `drifted` are labelled source images under drift, as
