@@ -151,6 +151,11 @@ def judge(results: dict[str, Measured]) -> list[Target]:
             "(eata+debias) / eata, ResNeXt-29", over("resnext29", "eata+debias", "eata"), 1.04
         ),
         Target.of("(eata+debias) / eata, ResNet-20", over("resnet20", "eata+debias", "eata"), 1.04),
+        Target.of(
+            "(eata+debias+steady) / (eata+debias), ResNeXt-29",
+            over("resnext29", "eata+debias+steady", "eata+debias"),
+            1.10,
+        ),
         *(
             Target.of(
                 f"{method}: contiguous / default, ResNeXt-29",

@@ -260,6 +260,8 @@ def test_all_corruptions_of_a_clean_set_in_order(npz):
         assert not torch.equal(images, frozen)
     with pytest.raises(KeyError, match="has no domain 'nix'"):
         found["nix"]
+    with pytest.raises(KeyError, match=r"Open it with corruptions=\['spatter'\]"):
+        found["spatter"]
 
 
 def test_the_hold_out_corruptions_are_made_by_themselves_or_besides(npz, tmp_path, capsys):

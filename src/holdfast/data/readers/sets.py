@@ -11,7 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.corrupt.corruptions import CORRUPTIONS, EVERY, Table, check_corruption
+from holdfast.data.corrupt.corruptions import (
+    CORRUPTIONS,
+    EVERY,
+    HOLDOUT,
+    Table,
+    check_corruption,
+)
 from holdfast.data.fetch.catalogue import find_root
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.images import Images
@@ -67,7 +73,8 @@ class DataSet:
             if domain.name == name:
                 return domain.dataset
         names = [domain.name for domain in self.domains]
-        raise KeyError(f"{self.name} has no domain {name!r}; it has {listed(names, 20)}.")
+        hint = f" Open it with corruptions=[{name!r}]." if name in HOLDOUT else ""
+        raise KeyError(f"{self.name} has no domain {name!r}; it has {listed(names, 20)}.{hint}")
 
     def at(self, *layers: Layer) -> Pool:
         """Corruptions at severities of their own, one upon the other: `at(("fog", 3))`.
