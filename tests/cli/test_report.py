@@ -23,7 +23,9 @@ def test_ctrl_c_ends_the_command_cleanly(tmp_path):
         f"Report(runs=(Path({str(tmp_path / 'runs')!r}),), "
         f"out=Path({str(tmp_path / 'page.html')!r}), follow=True).run()"
     )
-    command = [sys.executable, "-u", "-c", code]
+    # A shell's background job, in which these tests may run, ignores Ctrl-C, and so would this one.
+    listens = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    command = [sys.executable, "-u", "-c", listens + code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert "Following at" in process.stdout.readline()
         assert process.stdout.readline() == "All runs are finished: 1.\n"
