@@ -52,10 +52,10 @@ $(VENV)/docs-ready: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-# Inputs that are led by what code they reach, at the doors where texts and files are read.
+# Inputs that are led by what code they reach, at the doors where texts are read.
 soak-cover: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
-	for door in "method spec" "stream spec" "state file" "source file" "run folder"; do \
+	for door in "method spec" "stream spec"; do \
 		$(BIN)/python -m soak.cover --door "$$door" --inputs 2000 || exit 1; \
 	done
 

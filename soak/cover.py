@@ -36,7 +36,9 @@ def main(door: str = "method spec", inputs: int = 10_000, seed: int = 0) -> None
         if next(made) < inputs:
             return
         counts = {"seed": seed, "door": door, "inputs": f"{inputs:,}", "tried": f"{tally.tried:,}"}
-        verdict = Verdict("cover", counts, tuple(map(" with ".join, tally.faults.values())))
+        failures = [" with ".join(fault) for fault in tally.faults.values()]
+        failures += [] if tally.tried else ["none could be read as an input: give more"]
+        verdict = Verdict("cover", counts, tuple(failures))
         print("\n".join([*verdict.failures, str(verdict)]), flush=True)
         folder.cleanup()
         os._exit(not verdict.passed)  # libFuzzer would end the process itself, and say nothing
