@@ -24,7 +24,7 @@ SIZES = tuple(2**power for power in range(10))
 DRAWS = 200
 # From each order of the images by labels, so many runs.
 RUNS = 10
-# Sorted batches come in rows, so that so much of the share of others may lie beyond their limit.
+# Sorted batches come in rows: only so much of the share of others may lie beyond their limit.
 RARER = 0.2
 # Where a source keeps what is made here. 4: since layers tell drift from labels by directions.
 KEPT = "budgets/4/"
