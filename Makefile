@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo docs test test-full test-exports lint bench soak soak-cover clean
 
 demo: $(VENV)/ready
-	$(BIN)/holdfast run --data glyphs-c --limit 1000 --out runs/demo --resume
+	$(BIN)/holdfast run --data glyphs-c --limit 1000 --threads 1 --out runs/demo --resume
 	$(BIN)/holdfast report runs/demo -o runs/demo/report.html
 
 # Offline, and what Sphinx warns of is an error.
