@@ -85,6 +85,18 @@ def test_what_an_older_holdfast_calibrated_has_to_be_made_again(home):
         holdfast.adapt(net, "bn", source=older, guard="fallback")
 
 
+def test_that_a_source_is_calibrated_for_other_answers_is_said(home):
+    net, source = home
+    adapt_watched(home, "bn")  # which calibrates it
+    held = copy.copy(source)
+    held.drifted = None
+    held.tensors = {n: t for n, t in source.tensors.items() if "/BySteady" not in n}
+    with pytest.warns(UserWarning, match=r"answers are of another kind.*Source\.load.*drifted="):
+        adapter = holdfast.adapt(net, "bn+steady", source=held)
+    quietly(adapter, images_of())
+    assert adapter.health.accuracy is None
+
+
 def test_one_that_can_be_calibrated_again_is(home):
     net, source = home
     adapt_watched(home)

@@ -49,6 +49,12 @@ CALIBRATED_BEFORE = (
     "drifted=holdfast.data.holdout.drifted(loader))."
 )
 
+CALIBRATED_FOR_OTHERS = (
+    "The source was calibrated for methods whose answers are of another kind (by other statistics, "
+    "or predicted otherwise), so that health has no estimates for this one: give what it can be "
+    "calibrated with, Source.load(path, drifted=holdfast.data.holdout.drifted(loader))."
+)
+
 MADE_BEFORE = (
     "What is held of the source's budgets was made by an older holdfast, by another rule than this "
     "one's: give a source that can make them anew, Source.load(path, loader=…) or "
@@ -215,9 +221,10 @@ class Source(Known, Passes):
     def can_calibrate(self, answers: str) -> bool:
         """Whether it knows what answers of this kind are worth, or can find out."""
         can = self.drifted is not None or self.is_calibrated(answers)
-        older = f"/{answers}/rows"
-        if not can and any(n.startswith("health/") and n.endswith(older) for n in self.tensors):
-            warnings.warn(CALIBRATED_BEFORE, stacklevel=5)
+        calibrated = [name for name in self.tensors if name.startswith("health/")]
+        if calibrated and not can:
+            older = any(name.endswith(f"/{answers}/rows") for name in calibrated)
+            warnings.warn(CALIBRATED_BEFORE if older else CALIBRATED_FOR_OTHERS, stacklevel=5)
         return can
 
     def calibration_of(
