@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from polars.testing import assert_frame_equal
 from short_runs import Killed, Killer, lasting
 from short_runs import plan as short_plan
@@ -185,12 +186,69 @@ def test_a_saved_source_that_holds_calibrations_serves(unknown, own, tmp_path):
     given = {**unknown, "source": str(tmp_path / "mine.safetensors")}
     assert perform(plan("tent", **given), own, tmp_path).rows["estimated"].null_count() == 0
     # It holds none of answers of another kind.
-    assert perform(plan("frozen", **given), own, tmp_path).rows["estimated"].null_count() == 1
+    with pytest.warns(UserWarning, match="of another kind.*--validation"):
+        rows = perform(plan("frozen", **given), own, tmp_path).rows
+    assert rows["estimated"].null_count() == 1
     off = perform(plan("tent", **given, health=False), own, tmp_path).rows
     assert off["estimated"].null_count() == off.height
 
 
+@pytest.fixture
+def validation(tmp_path):
+    """Half of them are black: the model is right half as often."""
+    path, drawn = tmp_path / "validation.npz", Glyphs("train", 320)
+    pixels = drawn.raw(range(160, 320)).permute(0, 2, 3, 1).numpy().copy()
+    pixels[::2] = 0
+    np.savez(path, images=pixels, labels=np.asarray(drawn.labels)[160:320])
+    return str(path)
+
+
+def clean_accuracy(run, materials):
+    """Of the source model, on what estimates are calibrated on."""
+    adapter = holdfast.adapt(materials.model(run), run.method, source=materials.source(run))
+    rows = adapter._state.monitor.calibration
+    return float(rows.rows[(rows.groups == 0) & ~rows.few, 1].mean())
+
+
+def test_estimates_are_calibrated_on_validation_images_where_there_are_any(own, validation):
+    plain, named = plan("frozen"), plan("frozen", validation=validation)
+    assert clean_accuracy(plain, own) > 0.8
+    assert clean_accuracy(named, own) == pytest.approx(clean_accuracy(plain, own) / 2, abs=0.08)
+    assert own.health_hash(plain) != own.health_hash(named)
+    # All else is of the source's images.
+    sources = own.source(plain), own.source(named)
+    assert torch.equal(*(source.prototypes for source in sources))
+    assert own._source_path(plain) != own._source_path(named)
+
+
+def test_what_a_saved_source_was_calibrated_on_gives_way_to_them(own, validation, tmp_path):
+    run = plan("frozen")
+    accuracy = clean_accuracy(run, own)
+    own.source(run).save(tmp_path / "mine.safetensors")
+    given = {"source": str(tmp_path / "mine.safetensors")}
+    assert clean_accuracy(plan("frozen", **given), own) == accuracy
+    named = plan("frozen", **given, validation=validation)
+    assert clean_accuracy(named, own) < 0.6
+    assert own.health_hash(named) != own.health_hash(plan("frozen", **given))
+    # The file is as it was.
+    assert clean_accuracy(plan("frozen", **given), Materials(tmp_path / "anew")) == accuracy
+
+
+def test_validation_images_that_are_the_ones_shown_are_refused(unknown, own):
+    with pytest.raises(ValueError, match="--validation glyphs has the very images"):
+        own.source(plan("bn", validation="glyphs"))
+    with pytest.raises(ValueError, match="has the very images that are shown"):
+        own.source(plan("bn", **unknown, validation=unknown["data"]))
+
+
+def test_validation_images_do_not_stand_in_for_the_source(unknown, own, validation):
+    with pytest.raises(ValueError, match="nothing is known of what the model was trained on"):
+        own.source(plan("bn", **unknown, validation=validation))
+
+
 def test_what_does_not_go_together_is_said():
+    with pytest.raises(ValueError, match="--validation is for estimates of health"):
+        Run.of("bn", validation="images.npz", health=False)
     with pytest.raises(ValueError, match="--guard fallback goes by health"):
         Run.of("bn", guard="fallback", health=False)
     with pytest.raises(ValueError, match="level is a chance between 0 and 1"):

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from holdfast.bench import materials as materials_module
+from holdfast.bench import shown as shown_module
 from holdfast.bench.materials import Materials
 from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
@@ -26,13 +27,15 @@ def count_calls(monkeypatch, owner, name):
 
 def test_a_run_builds_its_stream_once_and_reads_its_data_s_fingerprint_once(tmp_path, monkeypatch):
     streams = count_calls(monkeypatch, Stream, "over")
-    prints = count_calls(monkeypatch, materials_module, "data_fingerprint")
+    of_data = count_calls(monkeypatch, shown_module, "data_fingerprint")
+    of_source = count_calls(monkeypatch, materials_module, "data_fingerprint")
     materials = Materials(tmp_path / "cache")
     perform(Run.of("bn", domains="fog", limit=8), materials, tmp_path)
-    assert (len(streams), len(prints)) == (1, 2)  # of the data, and of what health goes by
+    # Of the data, and of what health goes by.
+    assert (len(streams), len(of_data), len(of_source)) == (1, 1, 1)
     # Another seed is another stream over the same data.
     perform(Run.of("bn", domains="fog", limit=8, seed=1), materials, tmp_path)
-    assert (len(streams), len(prints)) == (2, 2)
+    assert (len(streams), len(of_data), len(of_source)) == (2, 1, 1)
 
 
 def test_the_fingerprint_of_images_that_are_kept_is_that_of_the_images(tmp_path, monkeypatch):

@@ -8,8 +8,9 @@ from typing import get_args
 
 import pytest
 
+from holdfast.bench.compared import DECIDES_IMAGES, FACTS, NOT_COMPARED, NOT_IN_FINGERPRINT
 from holdfast.bench.manifest import Manifest, describe
-from holdfast.bench.options import DECIDES_IMAGES, FACTS, NOT_COMPARED, NOT_IN_FINGERPRINT, OPTIONS
+from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
 from holdfast.bench.sweep import expand
 from holdfast.cli.options import Setup, SweepSetup

@@ -14,9 +14,15 @@ import torch
 from asgi import Client
 from net_file import NET
 
+import holdfast
 from holdfast import cli
+from holdfast.bench.materials import Materials
+from holdfast.bench.plan import Run
 from holdfast.cli.main import main
 from holdfast.cli.serve import Serve
+from holdfast.cli.served_model import open_model, open_source
+from holdfast.models.find import find_model
+from holdfast.util import files
 
 
 @pytest.fixture
@@ -70,6 +76,41 @@ def test_labelled_images_give_a_source_that_a_restart_has_again(net, tmp_path):
     front = Serve(model=net, source=str(kept), size=32, folder=folder, threads=1).build(None)
     assert front.served.method == "eata+debias+steady"
     front.service.drain()
+
+
+def clean_accuracy(path):
+    """Of the source model, on clean images that estimates were calibrated on."""
+    _, tensors = files.read(path, "a source")
+    (key,) = (n.removesuffix("rows") for n in tensors if n.endswith("Student/rows"))
+    clean = (tensors[f"{key}groups"] == 0) & ~tensors[f"{key}few"]
+    return float(tensors[f"{key}rows"][clean, 1].mean())
+
+
+@pytest.mark.filterwarnings("ignore:The source's labels")
+def test_estimates_are_calibrated_on_validation_images(net, tmp_path):
+    """A net that is right of all of these, and of a fifth of the source's."""
+    images = np.random.default_rng(0).integers(0, 256, (60, 32, 32, 3), np.uint8)
+    shown = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
+    predicted = find_model(net).eval()(shown).argmax(1).numpy()
+    labels = {"source": np.arange(60) % 5, "right": predicted, "wrong": (predicted + 1) % 5}
+    paths = {name: str(tmp_path / f"{name}.npz") for name in labels}
+    for name, path in paths.items():
+        np.savez(path, images=images, labels=labels[name])
+    found = {}
+    for name in ("source", "right", "wrong"):
+        folder = tmp_path / name
+        given = None if name == "source" else paths[name]
+        named = Serve(model=net, source=paths["source"], validation=given, folder=folder, threads=1)
+        named.build(None).service.drain()
+        (kept,) = (folder / "sources").iterdir()
+        found[name] = clean_accuracy(kept)
+    assert found["right"] == 1 and found["wrong"] == 0 < found["source"] < 1
+    # Also in place of those that a saved source was calibrated on.
+    run = Run.of("frozen", model=net, source=str(kept), validation=paths["right"])
+    source, _ = open_source(run, open_model(run, Materials(tmp_path / "cache")), tmp_path)
+    holdfast.adapt(find_model(net), "eata+debias+steady", source=source)
+    source.save(tmp_path / "anew.safetensors")
+    assert clean_accuracy(tmp_path / "anew.safetensors") == 1
 
 
 def test_it_serves_until_it_is_told_to_end_and_saves(net, tmp_path, capsys, monkeypatch):

@@ -97,6 +97,7 @@ def fill(folder: Path) -> dict[str, object]:
     return {
         "model": staged_net(),
         "train_loader": loader,
+        "validation_loader": loader,
         "labelled_loader": loader * 8,  # a rehearsal takes some hundreds
         "stream": batches,
         "images": batches[0],

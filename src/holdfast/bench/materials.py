@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
 from filelock import FileLock
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import DataLoader
 
-from holdfast.bench.code import code_hash, code_hashes
+from holdfast.bench.code import code_hashes
 from holdfast.bench.kept import beside, has_features, stored, without_health
-from holdfast.bench.opening import SOURCE_BATCH, check_size, open_alike, open_shown, shuffled
+from holdfast.bench.opening import SOURCE_BATCH, open_alike, shuffled
+from holdfast.bench.options import DRIFTED_IMAGES
 from holdfast.bench.plan import Run
-from holdfast.data.attack import Attacked
-from holdfast.data.cache import cached, cached_set
+from holdfast.bench.shown import Shown
+from holdfast.data.cache import cached
 from holdfast.data.cache import fingerprint as data_fingerprint
 from holdfast.data.glyphs import Glyphs
 from holdfast.data.holdout import Drifted, drifted
 from holdfast.data.images import Images
-from holdfast.data.pools import Data, Pool, find_table
 from holdfast.data.readers.layouts import CLEAN
-from holdfast.data.readers.sets import DataSet
-from holdfast.data.streams import Flow
-from holdfast.engine.network import fingerprint as model_fingerprint
-from holdfast.engine.network import logits_of
-from holdfast.models.find import find_model, hash_of_code
 from holdfast.source.source import Source
 from holdfast.util.files import file_hash, text_hash
-from holdfast.util.words import first_line
 
-# The model of these data, and the images that models of them were trained on, where it is known.
-MODELS = {"glyphs-c": "glyphs"}
+# The images that models of these data were trained on, where it is known.
 SOURCES = {
     "glyphs-c": "glyphs",
     "cifar10-c": "cifar10",
@@ -43,36 +35,17 @@ SOURCES = {
     "imagenet-c": "imagenet",
 }
 
-# SoTTA's adversarial images: of small images, and of ImageNet's.
-ATTACK: dict[str, Any] = {"steps": 10, "epsilon": 0.1}
-ATTACK_LARGE: dict[str, Any] = {"steps": 1, "epsilon": 0.2}
-
 # At most as many images as the paper takes for its prototypes; fewer where images are drawn, which
 # takes time.
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 
-# How many images a source for health alone is made of, where the method needs none; and how many
-# images of each kind of drift estimates are calibrated on.
+# How many images a source for health alone is made of, where the method needs none.
 HEALTH_SOURCE = 3_000
-DRIFTED_IMAGES = 256
-
-T = TypeVar("T")
 
 
-class Materials:
-    """All that a run is made of, opened once; what takes long to make is kept below `folder`."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self._opened: dict[Hashable, Any] = {}
-        self._last_flow: tuple[Run, Flow] | None = None
-
-    def _cached(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self._opened:
-            self._opened[key] = make()
-        value: T = self._opened[key]
-        return value
+class Materials(Shown):
+    """All that a run is made of, opened once."""
 
     def hashes(self, run: Run) -> dict[str, str | None]:
         """Hashes of what a run is made of, which count in place of names."""
@@ -87,99 +60,6 @@ class Materials:
             **({} if intruders is None else {"intruders": self._hash_of(intruders)}),
         }
 
-    # The model.
-
-    def model(self, run: Run) -> nn.Module:
-        name = run.model.name or MODELS.get(run.data.name)
-        if name is None:
-            self.data(run)  # if there is no such set, that is to be said first
-            raise ValueError(
-                f"Which model is to see {run.data.name}? Pass --model, such as "
-                "resnet20:path/to/weights.safetensors or package.module:factory."
-            )
-        check_device(run.machine.device)
-        return self._cached(
-            ("model", name, run.normalization, run.machine.device),
-            lambda: find_model(name, run.normalization).to(run.machine.device).eval(),
-        )
-
-    def model_hash(self, run: Run) -> str:
-        model = self.model(run)
-        return self._cached(("model hash", id(model)), lambda: model_fingerprint(model))
-
-    def _model_code(self, run: Run) -> dict[str, str | None]:
-        """The hash of the file that defines a user's own model: weights alone do not say what it
-        computes."""
-        name = run.model.name or ""
-        digest = self._cached(("model code", name), lambda: hash_of_code(name))
-        return {} if digest is None else {"model file": digest}
-
-    def classes(self, run: Run) -> int:
-        """How many classes the model knows; the data may have fewer."""
-        model, data = self.model(run), self.data(run)
-
-        def counted() -> int:
-            images = next(iter(self.flow(run))).images[:2].to(run.machine.device)
-            with torch.no_grad():
-                return int(logits_of(model(images)).shape[1])
-
-        classes = self._cached(("classes", id(model)), counted)
-        if data.classes > classes:
-            raise ValueError(
-                f"{run.data.name} has {data.classes} classes, and the model knows {classes}: take "
-                "a model that was trained on them."
-            )
-        return classes
-
-    # The images.
-
-    @property
-    def _images(self) -> Path:
-        """Cached images are used only by the version of the code that made them."""
-        return self.folder / "images" / code_hash("data")[:16]
-
-    def _hash_of(self, data: DataSet | Images) -> str:
-        return self._cached(("hash", id(data)), lambda: data_fingerprint(data))
-
-    def data(self, run: Run) -> DataSet:
-        def opened() -> DataSet:
-            data = open_shown(run.shown, run.data)
-            check_size(data, run.data.size)
-            fingerprint = data_fingerprint(data)
-            stored = cached_set(data, self._images / fingerprint[:16])
-            self._opened["hash", id(stored)] = fingerprint
-            return stored
-
-        return self._cached(("data", run.data, frozenset(run.shown)), opened)
-
-    def data_hash(self, run: Run) -> str:
-        return self._hash_of(self.data(run))
-
-    def flow(self, run: Run) -> Flow:
-        """The run's stream over its data; the latest one is kept and shared."""
-        if self._last_flow is None or self._last_flow[0] != run:
-            self._last_flow = run, self._open_flow(run)
-        return self._last_flow[1]
-
-    def _open_flow(self, run: Run) -> Flow:
-        data = self.data(run)
-        intruders: Pool | Data | None = self._intruders(run)
-        if intruders is None and getattr(run.resolved_stream, "kind", None) == "attack":
-            small = find_table(data.domains[-1].dataset) == "cifar"
-            intruders = Attacked(data, self.model(run), **(ATTACK if small else ATTACK_LARGE))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # notices are told before runs begin
-            return run.resolved_stream.over(data, seed=run.seed, intruders=intruders)
-
-    def _intruders(self, run: Run) -> Images | None:
-        """Images of no class that were given."""
-        name = run.stream.intruders
-        if name is None:
-            return None
-        return self._cached(("intruders", name, run.data), lambda: open_alike(run.data, name))
-
-    # The source.
-
     def source_images(self, run: Run) -> Images:
         """The images that the model was trained on, or some of them."""
         name = run.model.source or SOURCES.get(run.data.name)
@@ -190,18 +70,31 @@ class Materials:
                 f"nothing is known of what the model was trained on: pass --source, a saved Source "
                 "or a clean set of training images."
             )
+        return self._clean_set(run, name, "train")
 
+    def validation_images(self, run: Run) -> Images | None:
+        """Images that the model was not trained on, where any are named: what health is calibrated
+        on in place of the source's."""
+        name = run.watch.validation
+        if name in (run.data.name, SOURCES.get(run.data.name)) and name is not None:
+            raise ValueError(
+                f"--validation {name} has the very images that are shown, so that estimates would "
+                "be made with their labels: give others that the model was not trained on."
+            )
+        return None if name is None else self._clean_set(run, name, "test")
+
+    def _clean_set(self, run: Run, name: str, split: str) -> Images:
         def opened() -> Images:
-            if name == "glyphs":
+            if name == "glyphs" and split == "train":
                 images: Images = Glyphs("train", DRAWN_IMAGES)
             else:
-                images = open_alike(run.data, name, split="train", classes=run.data.classes)
+                images = open_alike(run.data, name, split=split, classes=run.data.classes)
             fingerprint = data_fingerprint(images)
             stored = cached(images, self._images / f"{fingerprint[:16]}.images")
             self._opened["hash", id(stored)] = fingerprint
             return stored
 
-        return self._cached(("source set", name, run.data), opened)
+        return self._cached((f"{split} set", name, run.data), opened)
 
     def _fisher_hash(self, run: Run) -> str | None:
         return self.data_hash(run) if "fisher" in run.composition.needs else None
@@ -221,16 +114,18 @@ class Materials:
         the model's training images or its features are not known."""
         if not (run.watch.health and self._has_features(run)):
             return None
-        path = _source_file(run)
+        path, validation = _source_file(run), self.validation_images(run)
         if path is not None:
-            return self._file_hash(path)
-        try:
-            images = self._hash_of(self.source_images(run))
-        except (FileNotFoundError, ValueError):
-            if run.model.source is not None:  # what was asked for has to be there
-                raise
-            return None
-        return _digest(f"{images} {HEALTH_SOURCE} {DRIFTED_IMAGES}")
+            made_of = self._file_hash(path)
+        else:
+            try:
+                images = self._hash_of(self.source_images(run))
+            except (FileNotFoundError, ValueError):
+                if run.model.source is not None or validation is not None:
+                    raise  # what was asked for has to be there
+                return None
+            made_of = _digest(f"{images} {HEALTH_SOURCE} {DRIFTED_IMAGES}")
+        return made_of if validation is None else _digest((made_of, self._hash_of(validation)))
 
     def _has_features(self, run: Run) -> bool:
         model, head = self.model(run), run.model.head
@@ -253,20 +148,33 @@ class Materials:
         model, file = self.model(run), _source_file(run)
         fisher, cache = self._fisher_loader(run), self._sources(run)
 
+        validation = self.validation_images(run) if health else None
+
+        def calibrated_on(images: Images) -> Drifted | None:
+            return drifted(shuffled(images), images=DRIFTED_IMAGES) if health else None
+
         def loaded(path: Path, loader: Any = None, under_drift: Drifted | None = None) -> Source:
             source = Source.load(path, loader, fisher, drifted=under_drift, cache=cache)
             if not health:
                 source.tensors = without_health(source.tensors)
             return source
 
+        def given(path: Path) -> Source:
+            if validation is None:
+                return loaded(path)
+            source = loaded(path, under_drift=calibrated_on(validation))
+            source.tensors = without_health(source.tensors)  # which was calibrated on other images
+            return source
+
         if file is not None:
-            return self._cached(("source", file, id(model), health), lambda: loaded(file))
+            key = "source", file, id(model), health, run.watch.validation
+            return self._cached(key, lambda: given(file))
         images, path = self.source_images(run), self._source_path(run)
 
         def opened() -> Source:
             limit = SOURCE_IMAGES if needed else HEALTH_SOURCE
             loader = shuffled(images, limit, _source_batch(run))
-            under_drift = drifted(shuffled(images), images=DRIFTED_IMAGES) if health else None
+            under_drift = calibrated_on(images if validation is None else validation)
             if path.exists():
                 return loaded(path, loader, under_drift)
             with warnings.catch_warnings():
@@ -312,6 +220,9 @@ class Materials:
         made_of = [self.model_hash(run), images, run.model.head, self._fisher_hash(run)]
         if self.source_hash(run) is None:
             made_of.append("health alone")
+        validation = self.validation_images(run)
+        if validation is not None:
+            made_of.append(f"calibrated on {self._hash_of(validation)}")
         if _source_batch(run) != SOURCE_BATCH:
             made_of.append(f"batches of {_source_batch(run)}")
         return self._sources(run) / f"{_digest(made_of)[:16]}.safetensors"
@@ -322,16 +233,6 @@ class Materials:
             return None
         names = [domain.name for domain in self.data(run).domains]
         return shuffled(self.data(run)[CLEAN]) if CLEAN in names else None
-
-
-def check_device(name: str) -> None:
-    try:
-        torch.empty(0, device=name)
-    except Exception as error:  # an AssertionError, where torch was built without it
-        raise ValueError(
-            f"torch has no device {name!r} here ({first_line(error)}): pass --device cpu, or "
-            "one that it has."
-        ) from None
 
 
 def _source_batch(run: Run) -> int:

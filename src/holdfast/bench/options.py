@@ -32,6 +32,8 @@ Decides = Literal["images", "method", "rounding", "repetition", "nothing"]
 ToldBy = Literal["stream", "method", "model"]
 
 SEVERITY = 5
+# How many images of each kind of drift estimates of health are calibrated on.
+DRIFTED_IMAGES = 256
 
 
 def option(
@@ -185,6 +187,14 @@ class WatchOptions:
         "answers meanwhile.",
         "method",
     )
+    validation: str | None = option(
+        None,
+        "Labelled clean images that the model was not trained on, to calibrate estimates on; "
+        f"{DRIFTED_IMAGES} are enough.",
+        "method",
+        usual="those of --source",
+        title="health calibrated on",
+    )
     estimator: Estimator = option(
         "agreement",
         "Of accuracy: agreement with the source model, and drift; doc, difference of confidences; "
@@ -323,26 +333,3 @@ def nested(flags: Mapping[str, object]) -> dict[str, Any]:
         groups[OPTIONS[flag].group][OPTIONS[flag].field] = value
     kinds = get_type_hints(RunOptions)
     return groups.pop("", {}) | {group: kinds[group](**values) for group, values in groups.items()}
-
-
-# Of a run's flat options: what has to be the same for runs to be compared, the stream aside, which
-# is compared as it is resolved;
-DECIDES_IMAGES = tuple(
-    flag for flag, opt in OPTIONS.items() if opt.decides == "images" and opt.told_by != "stream"
-)
-# what sets no runs of a comparison apart, or does so by what it is resolved to;
-NOT_COMPARED = {"method", "tags"} | {
-    flag
-    for flag, opt in OPTIONS.items()
-    if opt.decides in ("repetition", "nothing") or opt.told_by == "stream"
-}
-# what a reader of a report sees of how it was run, by title;
-FACTS = {
-    opt.title: flag
-    for flag, opt in OPTIONS.items()
-    if opt.decides not in ("repetition", "nothing") and opt.told_by not in ("stream", "model")
-}
-# what no fingerprint holds, or holds as what it is told by.
-NOT_IN_FINGERPRINT = {"tags"} | {
-    flag for flag, opt in OPTIONS.items() if opt.decides == "nothing" or opt.told_by
-}

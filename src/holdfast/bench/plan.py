@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast.bench.options import NOT_IN_FINGERPRINT, OPTIONS, SEVERITY, RunOptions
+from holdfast.bench.compared import NOT_IN_FINGERPRINT
+from holdfast.bench.options import OPTIONS, SEVERITY, RunOptions
 from holdfast.data.corrupt.corruptions import EVERY
 from holdfast.data.readers.layouts import CLEAN
 from holdfast.data.streams import Noisy, Stream, parse
@@ -39,6 +40,11 @@ class Run(RunOptions):
             raise ValueError(
                 "--guard fallback goes by health, which --no-health leaves out: leave out one of "
                 "them, or take --guard rollback."
+            )
+        if self.watch.validation is not None and not self.watch.health:
+            raise ValueError(
+                "--validation is for estimates of health, which --no-health leaves out: leave out "
+                "one of them."
             )
         threads = self.machine.threads
         if threads < 1:

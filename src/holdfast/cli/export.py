@@ -76,7 +76,7 @@ class Export:
             find_format(path, to)
 
         import holdfast
-        from holdfast.bench.materials import check_device
+        from holdfast.bench.shown import check_device
         from holdfast.engine.checks import check_images
         from holdfast.exporting.make import export
         from holdfast.models.find import find_model

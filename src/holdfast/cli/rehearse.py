@@ -72,9 +72,10 @@ class Rehearse:
 
         import holdfast
         from holdfast.bench.given import share_of_cores
-        from holdfast.bench.materials import MODELS, Materials
+        from holdfast.bench.materials import Materials
         from holdfast.bench.opening import shuffled
         from holdfast.bench.plan import Run
+        from holdfast.bench.shown import MODELS
         from holdfast.cli.run import show_blocks
         from holdfast.data.glyphs import Glyphs
         from holdfast.report.follow import write

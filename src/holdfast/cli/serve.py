@@ -36,6 +36,9 @@ class Serve:
     source: str | None = None
     """A saved Source, as `rehearse` writes it, or labelled clean images: a set by name, an .npz
     file, a folder of classes. Default: what belongs to the data, if anything does."""
+    validation: str | None = None
+    """Labelled clean images that the model was not trained on, to calibrate estimates of health on;
+    256 are enough. Default: the source's."""
     method: Annotated[str | None, tyro.conf.arg(aliases=["-m"])] = None
     """As `run` takes it. Default: eata+debias+steady; what needs no source where there is none."""
     name: str = "model"
@@ -161,8 +164,8 @@ class Serve:
             waiting=self.max_waiting,
             streams=self.max_streams,
         )
-        given = ("data", "model", "source", "root", "classes", "size", "mean", "std", "head")
-        named = {name: getattr(self, name) for name in given}
+        given = "data", "model", "source", "validation", "root", "classes", "size"
+        named = {name: getattr(self, name) for name in (*given, "mean", "std", "head")}
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         threads = share_of_cores(1) if self.threads is None else self.threads
         run = Run.of("frozen", **named, device=device, threads=threads)

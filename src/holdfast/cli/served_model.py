@@ -9,10 +9,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from holdfast.bench.kept import has_features
-from holdfast.bench.materials import DRIFTED_IMAGES, MODELS, SOURCES, Materials
+from holdfast.bench.kept import has_features, without_health
+from holdfast.bench.materials import SOURCES, Materials
 from holdfast.bench.opening import shuffled
+from holdfast.bench.options import DRIFTED_IMAGES
 from holdfast.bench.plan import Run
+from holdfast.bench.shown import MODELS
 from holdfast.data.holdout import drifted
 from holdfast.data.images import Images
 from holdfast.engine.network import fingerprint, logits_of
@@ -29,12 +31,13 @@ IMAGES = 10_000
 @dataclass(frozen=True)
 class ServedModel:
     """side: of the images it takes. classes: how many it knows. images: labelled ones of its
-    source, where there are any."""
+    source, where there are any. validation: others, which it was not trained on."""
 
     model: nn.Module
     side: int
     classes: int
     images: Images | None
+    validation: Images | None
 
 
 def open_model(run: Run, materials: Materials) -> ServedModel:
@@ -51,7 +54,8 @@ def open_model(run: Run, materials: Materials) -> ServedModel:
             f"--size {run.data.size} is not that of the source images, {found}: leave it out."
         )
     side = run.data.size or found or SIDE
-    return ServedModel(model, side, _classes(model, side, run.machine.device), images)
+    classes = _classes(model, side, run.machine.device)
+    return ServedModel(model, side, classes, images, materials.validation_images(run))
 
 
 def _source_images(run: Run, materials: Materials) -> Images | None:
@@ -79,16 +83,24 @@ def _classes(model: nn.Module, side: int, device: str) -> int:
 
 def open_source(run: Run, served: ServedModel, folder: Path) -> tuple[Source | None, Path | None]:
     """What is known of the source, and where to keep it, so that a restart has the same."""
-    given = run.model.source
+    given, head, images = run.model.source, run.model.head, served.images
+    calibrated_on = images if served.validation is None else served.validation
+    under_drift = None
+    if calibrated_on is not None:
+        under_drift = drifted(shuffled(calibrated_on), images=DRIFTED_IMAGES)
     if given is not None and given.endswith(".safetensors"):
-        return Source.load(given), None
-    head, images = run.model.head, served.images
+        source = Source.load(given, drifted=under_drift)
+        if served.validation is not None:  # the file may have been calibrated on other images
+            source.tensors = without_health(source.tensors)
+        return source, None
     if images is None or not can_have_source(served, head, run.machine.device):
         return None, None
     model = fingerprint(served.model)
-    name = text_hash(repr((given or run.data.name, run.data.size, head, len(images))))
-    path = folder / "sources" / f"{model[:12]}-{name[:12]}.safetensors"
-    loader, under_drift = shuffled(images, IMAGES), drifted(shuffled(images), images=DRIFTED_IMAGES)
+    made_of = [given or run.data.name, run.data.size, head, len(images)]
+    if run.watch.validation is not None:
+        made_of.append(run.watch.validation)
+    path = folder / "sources" / f"{model[:12]}-{text_hash(repr(tuple(made_of)))[:12]}.safetensors"
+    loader = shuffled(images, IMAGES)
     if path.is_file():
         return Source.load(path, loader, drifted=under_drift), path
     found = Source.from_loader(served.model, loader, IMAGES, drifted=under_drift, head=head)

@@ -11,9 +11,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from holdfast.bench.materials import MODELS, SOURCES
+from holdfast.bench.materials import SOURCES
 from holdfast.bench.options import OPTIONS
 from holdfast.bench.plan import Run
+from holdfast.bench.shown import MODELS
 from holdfast.data.streams import parse
 from holdfast.models.find import NETWORKS
 from holdfast.paper.experiments import Experiment, Line, experiments

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from holdfast.bench.options import DECIDES_IMAGES
+from holdfast.bench.compared import DECIDES_IMAGES
 from holdfast.bench.plan import distinct
 from holdfast.bench.sweep import CHOSEN
 from holdfast.results.group import Group

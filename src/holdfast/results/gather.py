@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.bench.code import code_hashes
+from holdfast.bench.compared import NOT_IN_FINGERPRINT
 from holdfast.bench.manifest import Manifest
-from holdfast.bench.options import NOT_IN_FINGERPRINT
 from holdfast.bench.plan import Run
 from holdfast.bench.store import RunFolder
 from holdfast.results.stored import StoredRun, UnreadableError, printable, read

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from holdfast.bench.compared import DECIDES_IMAGES, NOT_COMPARED
 from holdfast.bench.manifest import Manifest, Metrics
 from holdfast.bench.metrics.analysis import SCHEMA as ANALYSIS
 from holdfast.bench.metrics.recorder import Recorder
 from holdfast.bench.metrics.seen import SCHEMA, Seen
-from holdfast.bench.options import DECIDES_IMAGES, NOT_COMPARED, OPTIONS, nested
+from holdfast.bench.options import OPTIONS, nested
 from holdfast.bench.plan import Run
 from holdfast.bench.store import DAMAGE, RunFolder
 from holdfast.data.streams import Stream

@@ -52,7 +52,8 @@ CALIBRATED_BEFORE = (
 CALIBRATED_FOR_OTHERS = (
     "The source was calibrated for methods whose answers are of another kind (by other statistics, "
     "or predicted otherwise), so that health has no estimates for this one: give what it can be "
-    "calibrated with, Source.load(path, drifted=holdfast.data.holdout.drifted(loader))."
+    "calibrated with, Source.load(path, drifted=holdfast.data.holdout.drifted(loader)), or "
+    "--validation on the command line."
 )
 
 MADE_BEFORE = (
