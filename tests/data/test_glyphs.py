@@ -110,6 +110,15 @@ def test_the_source_loader_gives_the_train_split():
     assert torch.equal(labels, glyphs.labels("train", torch.arange(32)))
 
 
+def test_the_validation_loader_shows_what_neither_training_nor_the_benchmark_does():
+    images, labels = next(iter(glyphs.validation_loader(200, batch=200)))
+    assert torch.equal(labels, torch.arange(200) % 50)
+    for split in SIZES:
+        known = glyphs.images(split, torch.arange(200))
+        assert not (images[:, None] == known).flatten(2).all(2).any()
+    assert (embedded.model()(images).argmax(1) == labels).double().mean() > 0.8
+
+
 @pytest.mark.parametrize(
     ("split", "indices", "says"),
     [

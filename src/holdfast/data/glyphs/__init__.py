@@ -81,6 +81,12 @@ def source_loader(size: int = 10_000, batch: int = 64) -> DataLoader[tuple[Tenso
     return DataLoader(Glyphs("train", size), batch_size=batch)
 
 
+def validation_loader(size: int = 1_000, batch: int = 64) -> DataLoader[tuple[Tensor, int]]:
+    """Images and labels of the same kind that the shipped network was not trained on, and that no
+    benchmark shows."""
+    return DataLoader(Glyphs("train", size, seed=1), batch_size=batch)
+
+
 @cache
 def _atlas() -> Tensor:
     """Masks by font and class, 28×28 in 16 levels, with a border of at least two free pixels."""
