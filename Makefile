@@ -52,11 +52,11 @@ $(VENV)/docs-ready: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@
 
-# Inputs that are led by what code they reach, at the doors where texts are read.
+# Inputs that are led by what code they reach, at every door.
 soak-cover: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
-	for door in "method spec" "stream spec"; do \
-		$(BIN)/python -m soak.cover --door "$$door" --inputs 2000 || exit 1; \
+	for door in adapter loader "state file" "source file" "data set" "method spec" "stream spec" "run folder"; do \
+		$(BIN)/python -m soak.cover --door "$$door" --inputs 1250 || exit 1; \
 	done
 
 clean:

@@ -1,11 +1,11 @@
 """The fuzzer's inputs, led by what code they reach: python -m soak.cover --door "method spec"
 
-libFuzzer by way of atheris, which `make soak-cover` installs; hypothesis reads its
-bytes as inputs. Worth it where texts and files are read.
+libFuzzer by way of atheris, which `make soak-cover` installs; hypothesis reads its bytes as inputs.
 """
 
 import itertools
 import os
+import random
 import sys
 import tempfile
 import warnings
@@ -19,6 +19,10 @@ with atheris.instrument_imports(include=["holdfast"]):
     from soak.fuzz import DOORS, Tally, fuzz_test
 
 from soak.verdict import Verdict
+
+# What libFuzzer begins with. Of fewer bytes hypothesis can make no edit of a file, and by itself
+# libFuzzer begins with one.
+CORPUS, LENGTH = 40, 4096
 
 
 def main(door: str = "method spec", inputs: int = 10_000, seed: int = 0) -> None:
@@ -44,7 +48,12 @@ def main(door: str = "method spec", inputs: int = 10_000, seed: int = 0) -> None
         os._exit(not verdict.passed)  # libFuzzer would end the process itself, and say nothing
 
     # Seed 0 would be one that it draws. It makes an input or two beyond what it counts.
-    atheris.Setup([sys.argv[0], f"-runs={2 * inputs}", f"-seed={seed + 1}"], attempt)
+    corpus = Path(folder.name) / "corpus"
+    corpus.mkdir()
+    for number in range(CORPUS):
+        (corpus / str(number)).write_bytes(random.Random(seed + number).randbytes(LENGTH))
+    options = [f"-runs={2 * inputs}", f"-seed={seed + 1}", f"-max_len={LENGTH}"]
+    atheris.Setup([sys.argv[0], *options, str(corpus)], attempt)
     atheris.Fuzz()
 
 
