@@ -10,7 +10,6 @@ from pathlib import Path
 
 import polars as pl
 
-from holdfast.bench import materials as materials_module
 from holdfast.bench.materials import Materials
 from holdfast.bench.run import perform
 from holdfast.util.progress import progress
@@ -60,7 +59,7 @@ def kill_run(
 ) -> tuple[list[list[int]], dict[str, object]]:
     """Where each kill met a run, as (run, batches in its snapshot); how many runs were compared
     with one never stopped, and what differs."""
-    materials_module.DRAWN_IMAGES = kill_runs.DRAWN_IMAGES
+    kill_runs.few_images()
     run, materials = kill_runs.plan(method), Materials(folder / "cache")
     whole = lasting(perform(run, materials, folder / "whole").rows)
     pieces = folder / "pieces"
@@ -70,6 +69,10 @@ def kill_run(
     with progress(f"Comparing {method}", len(folders)) as advance:
         for piece in folders:
             done = perform(run, materials, piece, resume=True)
+            if (names := sorted(each.name for each in piece.iterdir())) != [done.path.name]:
+                findings[f"{piece.name} anew"] = (
+                    f"run {piece.name} was not gone on with, but begun anew: {', '.join(names)}"
+                )
             if not lasting(done.rows).equals(whole):
                 findings[piece.name] = f"run {piece.name} has other rows than one never stopped"
             if (files := sorted(p.name for p in done.path.iterdir())) != FILES:

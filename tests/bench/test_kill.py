@@ -2,9 +2,17 @@
 
 import pytest
 
+from holdfast.bench import materials as materials_module
+from soak import kill_runs
 from soak.kills import kill_run, kill_save
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("cotta(views=8)", "rotta")]
+
+
+@pytest.fixture(autouse=True)
+def set_back(monkeypatch):
+    """What a soak sets for its process."""
+    monkeypatch.setattr(materials_module, "DRAWN_IMAGES", 128)
 
 
 @pytest.mark.parametrize("method", ["eata+debias", *SLOW])
@@ -20,6 +28,12 @@ def test_a_run_killed_at_twenty_random_moments_has_the_rows_of_one_never_stopped
         if len(places) >= 5:
             break
     assert len(places) >= 5
+
+
+def test_runs_that_are_begun_anew_and_not_gone_on_with_are_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(kill_runs, "few_images", lambda: None)  # but where runs are killed
+    _, found = kill_run("eata+debias", 2, 1, tmp_path)
+    assert "was not gone on with, but begun anew" in found["2 anew"]
 
 
 @pytest.mark.slow  # tests/util/test_files.py has another, of fewer images
