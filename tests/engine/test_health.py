@@ -10,13 +10,15 @@ from toys import stream, toy_net
 
 import holdfast
 from holdfast import Health, HealthOptions
+from holdfast.engine.health import NOT_YET, UNKNOWN
 
 
 def test_before_the_first_batch_nothing_is_known(home):
     assert holdfast.adapt(toy_net(), "tent").health == Health()
     health = adapt_watched(home).health
     known = {name for name, value in asdict(health).items() if value != getattr(Health(), name)}
-    assert known == {"estimator", "source_entropy", "source_confidence"}
+    assert known == {"advice", "estimator", "source_entropy", "source_confidence"}
+    assert health.advice == NOT_YET
 
 
 def test_without_a_calibrated_source_it_tells_what_it_can():
@@ -36,8 +38,8 @@ def test_without_a_calibrated_source_it_tells_what_it_can():
         for name in ("drift", "accuracy", "interval", "frozen_accuracy", "estimator", "risk_bound"):
             assert getattr(health, name) is None
     assert (frozen.health.state, tent.health.state) == ("stable", "adapting")
-    # Nothing says that it helps.
-    assert "whether they help is not known" in tent.health.advice
+    # Nothing says that it helps, nor that all is well.
+    assert frozen.health.advice == tent.health.advice == UNKNOWN
     assert "drifted=" in str(tent.health) and "None" not in str(tent.health)
     assert tent.health.step_rate == 1 and frozen.health.step_rate is None
 

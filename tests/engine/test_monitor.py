@@ -10,7 +10,7 @@ from toys import CLASSES
 
 import holdfast
 from holdfast import HealthOptions
-from holdfast.engine.health import ADVICE, DRIFT_HURTS
+from holdfast.engine.health import ADVICE, BOTH_HURT, COSTS, DRIFT_HURTS
 
 EVERY_BATCH = HealthOptions(every=1)
 
@@ -63,6 +63,28 @@ def test_drift_that_costs_accuracy_rings_though_adapting_is_not_to_blame(home):
     quietly(clean, images_of("clean", 40))
     assert clean.health.risk_bound is None and not clean.health.alarm
     assert 0.05 <= health.risk_bound < 0.85  # above it the source's own accuracy lies
+
+
+def test_in_fallback_it_rings_too_and_goes_by_what_is_answered(home):
+    """By the source model, whose accuracy may suffer while the adapter's is tried beside it."""
+    adapter = adapt_watched(home, guard="fallback")
+    quietly(adapter, OF_ONE_CLASS[:6])
+    assert adapter.health.fallback and adapter.health.alarms == 1
+    told = warnings_of(adapter, images_of("tint", 7))
+    assert [COSTS in text for text in told] == [True]
+    health = adapter.health
+    assert health.fallback and health.alarms == 2 and health.advice == DRIFT_HURTS
+    # On images of its own the source model loses nothing, however bad what is tried is.
+    adapter.reset()
+    for _ in range(4):
+        assert not any(COSTS in text for text in warnings_of(adapter, OF_ONE_CLASS))
+
+
+def test_what_drift_costs_is_told_beside_the_harm_that_adapting_does(home):
+    adapter = adapt_watched(home)
+    quietly(adapter, OF_ONE_CLASS)
+    adapter._state.monitor.risk.rings.fill_(True)
+    assert adapter.health.advice == f"{ADVICE['degrading']} {BOTH_HURT}"
 
 
 class Tipping(torch.nn.Module):

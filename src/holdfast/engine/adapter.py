@@ -211,11 +211,11 @@ class Adapter(NotExportable):
         measured, logits = monitor.measure(images[-newest:], tried)
         if measured is None:
             return logits, Last(batch=int(state.batches), refused=OVERFLOW, fallback=True)
-        monitor(tried.uncorrected, measured)
+        alarm = tuple(monitor(logits, measured, by_source=True))
         if monitor.as_good is not None and state.fallback(monitor.as_good):
             monitor.harm.start()
         state.batches += 1
-        return logits, Last(batch=int(state.batches), fallback=True)
+        return logits, Last(batch=int(state.batches), alarm=alarm, fallback=True)
 
     @property
     def health(self) -> Health:

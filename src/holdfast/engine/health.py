@@ -29,18 +29,19 @@ ADVICE: dict[State, str] = {
     ),
 }
 UNKNOWN = (
-    "Steps are taken; whether they help is not known: that takes a source that was made with "
-    "drifted=holdfast.data.holdout.drifted(loader)."
+    "How the model does here, and whether adapting helps, is not known: that takes a source that "
+    "was made with drifted=holdfast.data.holdout.drifted(loader)."
 )
-RETRAIN = (
-    "Adapting is not to blame, and no guard acts on it: label some of these images, and retrain if "
-    "they are to stay."
-)
+NOT_YET = "Nothing has been estimated yet: that takes 32 images or more, every few batches."
+LABEL = "label some of these images, and retrain if they are to stay."
+RETRAIN = f"Adapting is not to blame, and no guard acts on it: {LABEL}"
 DRIFT_HURTS = f"{COSTS.capitalize()}. {RETRAIN}"
+BOTH_HURT = f"Besides, {COSTS}: {LABEL}"
 NOT_CALIBRATED = (
     "guard='fallback' compares the adapter with the source model, which takes a source that was "
     "calibrated for that: Source.from_loader(model, loader, "
-    "drifted=holdfast.data.holdout.drifted(loader)). guard='rollback' does without."
+    "drifted=holdfast.data.holdout.drifted(loader)); on the command line, --source with images, or "
+    "--validation. guard='rollback' does without."
 )
 
 
@@ -78,7 +79,8 @@ class Health:
 
     state: "stable": like the source; "adapting": images have drifted, and adapting is no worse than
         not adapting; "degrading": it is worse; "collapsed": predictions fall into a few classes.
-        Each lasts as long as it holds.
+        Each lasts as long as it holds. Without a calibration the first two tell only whether steps
+        are taken, and `advice` that no more is known.
     advice: what to do.
     drift: how far images are from the source's: 0, no further than source images are from each
         other; towards 1, far more.
@@ -95,7 +97,7 @@ class Health:
     """
 
     state: State = "stable"
-    advice: str = ADVICE["stable"]
+    advice: str = UNKNOWN
     drift: float | None = None
     accuracy: float | None = None
     interval: tuple[float, float] | None = None

@@ -12,9 +12,11 @@ from holdfast.engine.estimators import Calibration, Measured
 from holdfast.engine.evidence import Evidence
 from holdfast.engine.health import (
     ADVICE,
+    BOTH_HURT,
     COSTS,
     DRIFT_HURTS,
     HARMS,
+    NOT_YET,
     UNKNOWN,
     Health,
     HealthOptions,
@@ -102,9 +104,12 @@ class Monitor(nn.Module):
         by_dropout = 0.0 if self.dropout is None else self.dropout(images, answer.uncorrected)
         return Measured.of(answer, seen, by_dropout), seen.logits
 
-    def forward(self, logits: Tensor, measured: Measured | None) -> list[str]:
+    def forward(
+        self, logits: Tensor, measured: Measured | None, *, by_source: bool = False
+    ) -> list[str]:
         """Take in a batch that was answered, by logits whose softmax are probabilities, and what
-        was measured of it; what there is to tell."""
+        was measured of it; what there is to tell. by_source: the source model answered, and what
+        was measured is of a state that is only tried."""
         self.batches += 1
         probabilities = logits.detach().cpu().double().softmax(1)
         share = len(logits) / (len(logits) + REACH)
@@ -114,9 +119,9 @@ class Monitor(nn.Module):
         self.recent.lerp_(fresh, share)
         self.weight.copy_(1 - (1 - self.weight) * (1 - share))
         self.as_good = None
-        return [] if measured is None else self._estimate(measured, len(logits))
+        return [] if measured is None else self._estimate(measured, len(logits), by_source)
 
-    def _estimate(self, measured: Measured, images: int) -> list[str]:
+    def _estimate(self, measured: Measured, images: int, by_source: bool) -> list[str]:
         assert self.calibration is not None  # something was measured
         found = self.calibration.estimate(measured)
         accuracy = {
@@ -133,13 +138,13 @@ class Monitor(nn.Module):
         self.pool.zero_()
         self.estimates.copy_(fresh)
         self.estimated.fill_(True)
-        accuracy, _, drift, gain = fresh.tolist()
+        accuracy, frozen, drift, gain = fresh.tolist()
         self.as_good = gain > -HARM
         news = []
-        if self.harm(-gain):
+        if self.harm(-gain) and not by_source:  # what is only tried does none
             news.append(HARMS)
         home = float(self.calibration.home[0])
-        if self.risk(drift * (home - accuracy)):
+        if self.risk(drift * (home - (frozen if by_source else accuracy))):
             news.append(COSTS)
         self.alarms += len(news)
         return news
@@ -183,10 +188,15 @@ class Monitor(nn.Module):
         """All that is known now."""
         state = self.state(watch, step_rate is not None and step_rate > 0)
         rings = bool(self.harm.rings | self.risk.rings)
-        unknown = state == "adapting" and self.reference is None
-        advice = UNKNOWN if unknown else ADVICE[state]
-        if rings and state in ("stable", "adapting"):
+        advice = ADVICE[state]
+        if state in ("degrading", "collapsed"):
+            advice = f"{advice} {BOTH_HURT}" if bool(self.risk.rings) else advice
+        elif rings:
             advice = DRIFT_HURTS
+        elif self.calibration is None:
+            advice = UNKNOWN
+        elif not bool(self.estimated):
+            advice = NOT_YET
         known = dict[str, object]()
         if self.calibration is not None:
             _, confidence, entropy = self.calibration.home.tolist()
