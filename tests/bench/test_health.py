@@ -1,5 +1,7 @@
 """Runs watch their health: what is recorded of it, and what it is calibrated on."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -234,11 +236,54 @@ def test_what_a_saved_source_was_calibrated_on_gives_way_to_them(own, validation
     assert clean_accuracy(plan("frozen", **given), Materials(tmp_path / "anew")) == accuracy
 
 
-def test_validation_images_that_are_the_ones_shown_are_refused(unknown, own):
+def test_validation_images_that_are_the_ones_shown_are_refused(unknown, own, tmp_path):
+    """Or those of the source; whatever they are called."""
     with pytest.raises(ValueError, match="--validation glyphs has the very images"):
         own.source(plan("bn", validation="glyphs"))
     with pytest.raises(ValueError, match="has the very images that are shown"):
         own.source(plan("bn", **unknown, validation=unknown["data"]))
+    copied = shutil.copy(unknown["data"], tmp_path / "copy.npz")
+    with pytest.raises(ValueError, match="has the very images that are shown"):
+        own.source(plan("bn", **unknown, validation=str(copied)))
+    with pytest.raises(ValueError, match="has the images of the source: leave it out"):
+        own.source(plan("bn", source=unknown["data"], validation=str(copied)))
+
+
+def test_images_that_cannot_be_calibrated_on_are_refused(own, tmp_path):
+    def images(count, side, classes):
+        path = tmp_path / f"{count}-{side}-{classes}.npz"
+        pixels = np.zeros((count, side, side, 3), np.uint8)
+        np.savez(path, images=pixels, labels=np.arange(count) % classes)
+        return str(path)
+
+    with pytest.raises(ValueError, match=r"has 63 images.*give 64 at least"):
+        own.health_hash(plan("bn", validation=images(63, 32, 50)))
+    with pytest.raises(ValueError, match=r"another size .*\(3×16×16 and 3×32×32\).*--no-health"):
+        own.health_hash(plan("bn", validation=images(64, 16, 50)))
+    with pytest.raises(ValueError, match=r"--validation .* a label 50, .* knows 50 classes"):
+        own.health_hash(plan("bn", validation=images(64, 32, 51)))
+    # A source's own images are calibrated on where there are no others.
+    source = images(64, 16, 50)
+    with pytest.raises(ValueError, match=r"--source .* another size"):
+        own.health_hash(plan("bn", source=source))
+    assert own.health_hash(plan("bn", source=source, health=False)) is None
+
+
+def test_a_saved_source_that_lacks_what_health_goes_by_says_so(own, validation, tmp_path):
+    own.source(plan("frozen")).save(tmp_path / "mine.safetensors")
+    run = plan("bn", source=str(tmp_path / "mine.safetensors"), validation=validation)
+    with pytest.raises(ValueError, match=r"does not hold, .*--source in place of the file"):
+        perform(run, own, tmp_path)
+
+
+def test_a_saved_sources_new_calibration_is_made_once(own, validation, tmp_path, calibrations):
+    clean_accuracy(plan("frozen"), own)
+    own.source(plan("frozen")).save(tmp_path / "mine.safetensors")
+    run = plan("frozen", source=str(tmp_path / "mine.safetensors"), validation=validation)
+    for number in range(2):
+        materials = Materials(own.folder)  # as in another process
+        perform(run, materials, tmp_path / str(number))
+        assert len(calibrations) == 2  # with the source's own
 
 
 def test_validation_images_do_not_stand_in_for_the_source(unknown, own, validation):

@@ -89,10 +89,10 @@ def clean_accuracy(path):
 @pytest.mark.filterwarnings("ignore:The source's labels")
 def test_estimates_are_calibrated_on_validation_images(net, tmp_path):
     """A net that is right of all of these, and of a fifth of the source's."""
-    images = np.random.default_rng(0).integers(0, 256, (60, 32, 32, 3), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (80, 32, 32, 3), np.uint8)
     shown = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
     predicted = find_model(net).eval()(shown).argmax(1).numpy()
-    labels = {"source": np.arange(60) % 5, "right": predicted, "wrong": (predicted + 1) % 5}
+    labels = {"source": np.arange(80) % 5, "right": predicted, "wrong": (predicted + 1) % 5}
     paths = {name: str(tmp_path / f"{name}.npz") for name in labels}
     for name, path in paths.items():
         np.savez(path, images=images, labels=labels[name])
@@ -111,6 +111,47 @@ def test_estimates_are_calibrated_on_validation_images(net, tmp_path):
     holdfast.adapt(find_model(net), "eata+debias+steady", source=source)
     source.save(tmp_path / "anew.safetensors")
     assert clean_accuracy(tmp_path / "anew.safetensors") == 1
+
+
+def open_for(net, folder, **given):
+    run = Run.of("frozen", model=net, **given)
+    return open_source(run, open_model(run, Materials(folder / "cache")), folder)
+
+
+@pytest.mark.filterwarnings("ignore:The source's labels")
+def test_what_is_kept_goes_by_what_files_hold(net, tmp_path):
+    """Other images under the same name are not taken for those that were calibrated on."""
+    images = np.random.default_rng(0).integers(0, 256, (80, 32, 32, 3), np.uint8)
+    given = {name: str(tmp_path / f"{name}.npz") for name in ("source", "validation")}
+    places = []
+    for labels in (np.arange(80) % 5, np.arange(80) % 5, np.arange(1, 81) % 5):
+        for path in given.values():
+            np.savez(path, images=images if "source" in path else images[::-1], labels=labels)
+        places.append(open_for(net, tmp_path, **given)[1])
+    assert places[0] == places[1] != places[2]
+    # A saved source's new calibration is kept too, in another file than its own.
+    source, _ = open_for(net, tmp_path, **given)
+    source.save(tmp_path / "mine.safetensors")
+    given["source"] = str(tmp_path / "mine.safetensors")
+    assert open_for(net, tmp_path, **given)[1].parent == tmp_path / "sources"
+
+
+def test_validation_images_that_cannot_serve_are_refused(net, tmp_path):
+    def validation(count=80, side=32, labels=5):
+        path = tmp_path / f"{count}-{side}-{labels}.npz"
+        images = np.random.default_rng(count).integers(0, 256, (count, side, side, 3), np.uint8)
+        np.savez(path, images=images, labels=np.arange(count) % labels)
+        return str(path)
+
+    source = validation(81)
+    with pytest.raises(ValueError, match=r"has 3 images.*give 64 at least"):
+        open_for(net, tmp_path, source=source, validation=validation(3))
+    with pytest.raises(ValueError, match=r"of side 16, .* images of side 32"):
+        open_for(net, tmp_path, source=source, validation=validation(side=16))
+    with pytest.raises(ValueError, match="has a label 6, and the model knows 5 classes"):
+        open_for(net, tmp_path, source=source, validation=validation(labels=7))
+    with pytest.raises(ValueError, match=r"--validation calibrates .* pass --source"):
+        open_for(net, tmp_path, validation=validation())
 
 
 def test_it_serves_until_it_is_told_to_end_and_saves(net, tmp_path, capsys, monkeypatch):

@@ -102,7 +102,12 @@ def test_large_images_take_the_other_table():
         ([(numbered(3)[0], torch.zeros(2))], {}, r"each of 3 images; the labels are \(2,\)"),
         ([(255 * numbered(3)[0], torch.zeros(3))], {}, "batch 0 of the loader: .*divide by 255"),
         ([numbered(3), numbered(3, 40)], {}, r"batch 1 .*\(3, 40, 40\), others of \(3, 32, 32\)"),
-        ([numbered(3, channels=2)], {}, r"images have to be \(batch, 1 or 3"),
+        (
+            [numbered(3, channels=2)],
+            {},
+            r"images have to be \(batch, 1 or 3.*batches .* of your own",
+        ),
+        ([numbered(3, side=8)], {}, r"too small to corrupt.*batches .* of your own"),
         ([numbered(3)], {"severities": [6]}, "severity is a whole number from 1 to 5"),
         ([numbered(3)], {"images": 0}, "images"),
     ],
@@ -110,3 +115,10 @@ def test_large_images_take_the_other_table():
 def test_errors_say_what_to_do(loader, options, says):
     with pytest.raises(ValueError, match=says):
         list(drifted(loader, **options))
+
+
+def test_images_in_another_range_are_told_of_a_way_that_there_is():
+    images, labels = numbered(3)
+    with pytest.raises(ValueError, match=r"holdfast\.normalized.* of your own") as refused:
+        list(drifted([(2 * images - 1, labels)]))
+    assert "input_range" not in str(refused.value)

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from drifting import adapt_watched, calibrated, home_net, images_of
+from drifting import adapt_watched, calibrated, drifted, home_net, images_of, labelled
 from running import quietly
 
 import holdfast
@@ -108,3 +108,22 @@ def test_one_that_can_be_calibrated_again_is(home):
     assert torch.equal(older.tensors[name], source.tensors[name])
     quietly(adapter, images_of())
     assert adapter.health.accuracy is not None
+
+
+def test_that_few_images_tell_little_is_said(home):
+    net, _ = home
+    few = [batch for batch in drifted() if batch[2] != "clean"] + drifted()[:1]
+    source = holdfast.Source.from_loader(net, [labelled(count=99)], drifted=few)
+    with pytest.warns(UserWarning, match=r"made of 99 source images: .* about 1,000") as told:
+        holdfast.adapt(net, "bn", source=source)
+    (text,) = [str(each.message) for each in told if "calibrated on" in str(each.message)]
+    assert "calibrated on 32 clean images, and so are rough: give 64" in text
+
+
+def test_a_source_without_what_estimates_go_by_says_which_loader_it_takes(home, tmp_path):
+    net, _ = home
+    holdfast.Source.from_loader(net, [labelled()]).save(tmp_path / "source")
+    source = holdfast.Source.load(tmp_path / "source", drifted=drifted())
+    with pytest.raises(ValueError, match=r"Source\.load\(path, loader, drifted=…\), or leave"):
+        holdfast.adapt(net, "bn", source=source)
+    holdfast.adapt(net, "bn", source=holdfast.Source.load(tmp_path / "source"))

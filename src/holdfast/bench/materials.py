@@ -40,8 +40,10 @@ SOURCES = {
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 
-# How many images a source for health alone is made of, where the method needs none.
+# How many images a source for health alone is made of, where the method needs none; and how few
+# validation images tell nothing of accuracy.
 HEALTH_SOURCE = 3_000
+FEWEST_VALIDATION = 64
 
 
 class Materials(Shown):
@@ -76,12 +78,44 @@ class Materials(Shown):
         """Images that the model was not trained on, where any are named: what health is calibrated
         on in place of the source's."""
         name = run.watch.validation
-        if name in (run.data.name, SOURCES.get(run.data.name)) and name is not None:
+        if name is None:
+            return None
+        images = self._clean_set(run, name, "test")
+        if len(images) < FEWEST_VALIDATION:
             raise ValueError(
-                f"--validation {name} has the very images that are shown, so that estimates would "
-                "be made with their labels: give others that the model was not trained on."
+                f"--validation {name} has {len(images)} images, which tell next to nothing of "
+                f"accuracy: give {FEWEST_VALIDATION} at least; {DRIFTED_IMAGES} are enough."
             )
-        return None if name is None else self._clean_set(run, name, "test")
+        return images
+
+    def _check_calibrates(self, run: Run, images: Images) -> None:
+        """Whether estimates that are calibrated on these images hold for those that are shown."""
+        data, name = self.data(run), run.watch.validation
+        option = f"--source {run.model.source}" if name is None else f"--validation {name}"
+        if run.model.source is None and name is None:
+            option = "The source"  # which belongs to the data
+        own, shown = (each.image(0).shape for each in (images, data.domains[-1].dataset))
+        if own != shown:
+            sizes = " and ".join("×".join(map(str, shape)) for shape in (own, shown))
+            raise ValueError(
+                f"{option} has images of another size than those that are shown ({sizes}), so that "
+                "estimates of health would be far off: pass --validation with images of that size, "
+                "or --no-health."
+            )
+        if name is None:
+            return
+        highest, classes = int(images.labels.max()), self.classes(run)
+        if highest >= classes:
+            raise ValueError(
+                f"{option} has a label {highest}, and the model knows {classes} classes: number "
+                "the labels as in its training, from 0."
+            )
+        clean = [domain.dataset for domain in data.domains if domain.name == CLEAN]
+        if self._hash_of(images) in map(self._hash_of, clean):
+            raise ValueError(
+                f"{option} has the very images that are shown, so that estimates would be made "
+                "with their labels: give others that the model was not trained on."
+            )
 
     def _clean_set(self, run: Run, name: str, split: str) -> Images:
         def opened() -> Images:
@@ -115,16 +149,25 @@ class Materials(Shown):
         if not (run.watch.health and self._has_features(run)):
             return None
         path, validation = _source_file(run), self.validation_images(run)
+        if validation is not None:
+            self._check_calibrates(run, validation)
         if path is not None:
             made_of = self._file_hash(path)
         else:
             try:
-                images = self._hash_of(self.source_images(run))
+                images = self.source_images(run)
             except (FileNotFoundError, ValueError):
                 if run.model.source is not None or validation is not None:
                     raise  # what was asked for has to be there
                 return None
-            made_of = _digest(f"{images} {HEALTH_SOURCE} {DRIFTED_IMAGES}")
+            if validation is None:
+                self._check_calibrates(run, images)
+            elif self._hash_of(images) == self._hash_of(validation):
+                raise ValueError(
+                    f"--validation {run.watch.validation} has the images of the source: leave it "
+                    "out, or give others, which the model was not trained on."
+                )
+            made_of = _digest(f"{self._hash_of(images)} {HEALTH_SOURCE} {DRIFTED_IMAGES}")
         return made_of if validation is None else _digest((made_of, self._hash_of(validation)))
 
     def _has_features(self, run: Run) -> bool:
@@ -149,6 +192,7 @@ class Materials(Shown):
         fisher, cache = self._fisher_loader(run), self._sources(run)
 
         validation = self.validation_images(run) if health else None
+        path = self._source_path(run)
 
         def calibrated_on(images: Images) -> Drifted | None:
             return drifted(shuffled(images), images=DRIFTED_IMAGES) if health else None
@@ -159,17 +203,18 @@ class Materials(Shown):
                 source.tensors = without_health(source.tensors)
             return source
 
-        def given(path: Path) -> Source:
+        def given(file: Path) -> Source:
             if validation is None:
-                return loaded(path)
-            source = loaded(path, under_drift=calibrated_on(validation))
-            source.tensors = without_health(source.tensors)  # which was calibrated on other images
+                return loaded(file)
+            source = loaded(path if path.exists() else file, None, calibrated_on(validation))
+            if not path.exists():  # what the file holds was calibrated on other images
+                source.tensors = without_health(source.tensors)
             return source
 
         if file is not None:
-            key = "source", file, id(model), health, run.watch.validation
+            key = "source", path, id(model), health
             return self._cached(key, lambda: given(file))
-        images, path = self.source_images(run), self._source_path(run)
+        images = self.source_images(run)
 
         def opened() -> Source:
             limit = SOURCE_IMAGES if needed else HEALTH_SOURCE
@@ -193,7 +238,8 @@ class Materials(Shown):
     def preparing(self, run: Run) -> Iterator[None]:
         """Only one process builds a given source; the others wait, and take what it has made."""
         known = self.source_hash(run), self.health_hash(run)
-        if known == (None, None) or _source_file(run) is not None:
+        by_file = _source_file(run) is not None and run.watch.validation is None
+        if known == (None, None) or by_file:
             yield
             return
         path = self._source_path(run)
@@ -216,11 +262,12 @@ class Materials(Shown):
         return self.folder / "sources" / code[:16]
 
     def _source_path(self, run: Run) -> Path:
-        images = self._hash_of(self.source_images(run))
+        """Where what is made of the source is kept; of a saved one, what that lacks."""
+        file, validation = _source_file(run), self.validation_images(run)
+        images = self._hash_of(self.source_images(run)) if file is None else self._file_hash(file)
         made_of = [self.model_hash(run), images, run.model.head, self._fisher_hash(run)]
         if self.source_hash(run) is None:
             made_of.append("health alone")
-        validation = self.validation_images(run)
         if validation is not None:
             made_of.append(f"calibrated on {self._hash_of(validation)}")
         if _source_batch(run) != SOURCE_BATCH:

@@ -15,12 +15,13 @@ from holdfast.bench.opening import shuffled
 from holdfast.bench.options import DRIFTED_IMAGES
 from holdfast.bench.plan import Run
 from holdfast.bench.shown import MODELS
+from holdfast.data.cache import fingerprint as data_fingerprint
 from holdfast.data.holdout import drifted
 from holdfast.data.images import Images
 from holdfast.engine.network import fingerprint, logits_of
 from holdfast.engine.norms import batch_norms
 from holdfast.source.source import Source
-from holdfast.util.files import text_hash
+from holdfast.util.files import file_hash, text_hash
 from holdfast.util.words import first_line
 
 # Side of images where nothing tells it.
@@ -47,15 +48,33 @@ def open_model(run: Run, materials: Materials) -> ServedModel:
             "resnet20:path/to/weights.safetensors or package.module:factory."
         )
     model = materials.model(run)
-    images = _source_images(run, materials)
-    found = None if images is None else int(images.image(0).shape[-1])
+    images, validation = _source_images(run, materials), materials.validation_images(run)
+    like = validation if images is None else images
+    found = None if like is None else int(like.image(0).shape[-1])
     if run.data.size is not None and found not in (None, run.data.size):
         raise ValueError(
-            f"--size {run.data.size} is not that of the source images, {found}: leave it out."
+            f"--size {run.data.size} is not that of the images given, {found}: leave it out."
         )
     side = run.data.size or found or SIDE
     classes = _classes(model, side, run.machine.device)
-    return ServedModel(model, side, classes, images, materials.validation_images(run))
+    if validation is not None:
+        _check_validation(run, validation, side, classes)
+    return ServedModel(model, side, classes, images, validation)
+
+
+def _check_validation(run: Run, images: Images, side: int, classes: int) -> None:
+    option = f"--validation {run.watch.validation}"
+    own, highest = int(images.image(0).shape[-1]), int(images.labels.max())
+    if own != side:
+        raise ValueError(
+            f"{option} has images of side {own}, and the model is served images of side {side}: "
+            "give images of that side, or --size."
+        )
+    if highest >= classes:
+        raise ValueError(
+            f"{option} has a label {highest}, and the model knows {classes} classes: number the "
+            "labels as in its training, from 0."
+        )
 
 
 def _source_images(run: Run, materials: Materials) -> Images | None:
@@ -83,28 +102,44 @@ def _classes(model: nn.Module, side: int, device: str) -> int:
 
 def open_source(run: Run, served: ServedModel, folder: Path) -> tuple[Source | None, Path | None]:
     """What is known of the source, and where to keep it, so that a restart has the same."""
-    given, head, images = run.model.source, run.model.head, served.images
-    calibrated_on = images if served.validation is None else served.validation
+    given, head = run.model.source, run.model.head
+    images, validation = served.images, served.validation
+    calibrated_on = images if validation is None else validation
     under_drift = None
     if calibrated_on is not None:
         under_drift = drifted(shuffled(calibrated_on), images=DRIFTED_IMAGES)
-    if given is not None and given.endswith(".safetensors"):
-        source = Source.load(given, drifted=under_drift)
-        if served.validation is not None:  # the file may have been calibrated on other images
-            source.tensors = without_health(source.tensors)
-        return source, None
-    if images is None or not can_have_source(served, head, run.machine.device):
+    file = Path(given) if given is not None and given.endswith(".safetensors") else None
+    if file is not None and validation is None:
+        return Source.load(file, drifted=under_drift), None
+    if file is None and (images is None or not can_have_source(served, head, run.machine.device)):
+        if validation is not None:
+            raise ValueError(
+                "--validation calibrates estimates of health, which also go by what is known of "
+                "the model's training: pass --source, training images or a saved Source, and with "
+                "it a model whose logits are a layer's output (--head names it)."
+            )
         return None, None
-    model = fingerprint(served.model)
-    made_of = [given or run.data.name, run.data.size, head, len(images)]
-    if run.watch.validation is not None:
-        made_of.append(run.watch.validation)
-    path = folder / "sources" / f"{model[:12]}-{text_hash(repr(tuple(made_of)))[:12]}.safetensors"
-    loader = shuffled(images, IMAGES)
+    made_of = [run.data.size, head, *map(_hash_of, (file or images, validation))]
+    name = text_hash(repr(made_of))
+    path = folder / "sources" / f"{fingerprint(served.model)[:12]}-{name[:12]}.safetensors"
+    loader = None if images is None else shuffled(images, IMAGES)
     if path.is_file():
         return Source.load(path, loader, drifted=under_drift), path
+    if file is not None:
+        source = Source.load(file, drifted=under_drift)
+        # What it holds of health was calibrated on other images.
+        source.tensors = without_health(source.tensors)
+        return source, path
+    assert loader is not None
     found = Source.from_loader(served.model, loader, IMAGES, drifted=under_drift, head=head)
     return found, path
+
+
+def _hash_of(given: Path | Images | None) -> str | None:
+    """Of what a file or a set of images holds: another of the same name is another."""
+    if given is None:
+        return None
+    return file_hash(given) if isinstance(given, Path) else data_fingerprint(given)
 
 
 def can_have_source(served: ServedModel, head: str | None, device: str) -> bool:

@@ -23,6 +23,11 @@ from holdfast.util.settings import whole
 CLEAN = "clean"
 BATCH = 64
 
+OTHERWISE = (
+    "Where images are of another kind, give batches (images, labels, kind of drift) of your own in "
+    "place of drifted(loader), some of the kind 'clean', others such as 'night'; or leave it out."
+)
+
 
 class Drifted:
     """What `drifted` gives: the same batches whenever it is gone through."""
@@ -59,7 +64,10 @@ class Drifted:
             if layer is not None:
                 indices = range(number * count, (number + 1) * count)
                 table = table_for(images)
-                images = corrupt(images, *layer, table=table, indices=indices, seed=self.seed)
+                try:
+                    images = corrupt(images, *layer, table=table, indices=indices, seed=self.seed)
+                except ValueError as error:
+                    raise ValueError(f"drifted: {error} {OTHERWISE}") from None
             # Even parts: one image by itself has no batch statistics.
             parts = math.ceil(count / BATCH)
             domain = self.domains[number]
@@ -76,7 +84,11 @@ class Drifted:
             try:
                 check_images(images, (0, 1), convolutional=True)
             except ValueError as error:
-                raise ValueError(f"drifted, batch {index} of the loader: {error}") from None
+                # input_range is nothing that drifted takes: what it makes are images in [0, 1].
+                told = str(error).partition(" If your model takes other values")[0]
+                raise ValueError(
+                    f"drifted, batch {index} of the loader: {told} {OTHERWISE}"
+                ) from None
             if not isinstance(labels, Tensor) or labels.shape != images.shape[:1]:
                 given = tuple(labels.shape) if isinstance(labels, Tensor) else type(labels).__name__
                 raise ValueError(

@@ -56,6 +56,17 @@ CALIBRATED_FOR_OTHERS = (
     "--validation on the command line."
 )
 
+NO_BUDGETS = (
+    "Estimates of health also go by how far batches of source images lie from each other, which "
+    "this source does not hold, nor a loader to make it from: give both, Source.load(path, loader, "
+    "drifted=…), or leave drifted out. On the command line, name the images to --source in place "
+    "of the file, or leave --validation out."
+)
+
+# Of fewer source images, what batches of them do by chance is not known well; and of fewer labelled
+# ones, accuracy is not.
+MANY, SOME = 1000, 64
+
 MADE_BEFORE = (
     "What is held of the source's budgets was made by an older holdfast, by another rule than this "
     "one's: give a source that can make them anew, Source.load(path, loader=…) or "
@@ -199,6 +210,13 @@ class Source(Known, Passes):
                 limit = samples if self.limit is None else min(samples, self.limit)
                 batches = self._batches(source, "Source budgets", "budgets", limit)
                 made = make_budgets(source, batches, skew=skew, quantile=quantile)
+                if (images := int(self.counts.sum())) < min(MANY, samples):
+                    warnings.warn(
+                        f"Limits of drift are made of {images} source images: of fewer than about "
+                        f"{MANY:,}, ordinary batches are taken for drift. Give the source's loader "
+                        "more.",
+                        stacklevel=2,
+                    )
                 self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
         return Budgets.of(files.under(key, self.tensors), network)
 
@@ -222,6 +240,12 @@ class Source(Known, Passes):
     def can_calibrate(self, answers: str) -> bool:
         """Whether it knows what answers of this kind are worth, or can find out."""
         can = self.drifted is not None or self.is_calibrated(answers)
+        if (
+            can
+            and self.loader is None
+            and not any(name.startswith("budgets/") for name in self.tensors)
+        ):
+            raise ValueError(NO_BUDGETS)
         calibrated = [name for name in self.tensors if name.startswith("health/")]
         if calibrated and not can:
             older = any(name.endswith(f"/{answers}/rows") for name in calibrated)
@@ -238,6 +262,12 @@ class Source(Known, Passes):
             with torch.inference_mode(False), torch.no_grad():
                 given = self._pass(self.drifted, "calibration of health", again=True)
                 made = make(drifted_batches(given, self.input_range, network))
+                if (images := int((made.images[3] == 0).sum())) < SOME:
+                    warnings.warn(
+                        f"Estimates of health are calibrated on {images} clean images, and so are "
+                        f"rough: give {SOME} labelled images at least; 256 are enough.",
+                        stacklevel=2,
+                    )
                 self.tensors |= {f"{key}{name}": value for name, value in made.tensors.items()}
         return Calibration.of(files.under(key, self.tensors))
 
