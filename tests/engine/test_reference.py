@@ -112,7 +112,7 @@ def test_one_that_can_be_calibrated_again_is(home):
 
 def test_that_few_images_tell_little_is_said(home):
     net, _ = home
-    few = [batch for batch in drifted() if batch[2] != "clean"] + drifted()[:1]
+    few = drifted()[:1] + [batch for batch in drifted() if batch[2] != "clean"]
     source = holdfast.Source.from_loader(net, [labelled(count=99)], drifted=few)
     with pytest.warns(UserWarning, match=r"made of 99 source images: .* about 1,000") as told:
         holdfast.adapt(net, "bn", source=source)
