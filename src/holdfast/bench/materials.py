@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from holdfast.bench.code import code_hashes
 from holdfast.bench.kept import beside, has_features, stored, without_health
-from holdfast.bench.opening import SOURCE_BATCH, open_alike, shuffled
+from holdfast.bench.opening import SOURCE_BATCH, check_labels_known, open_alike, shuffled
 from holdfast.bench.options import DRIFTED_IMAGES
 from holdfast.bench.plan import Run
 from holdfast.bench.shown import Shown
@@ -104,12 +104,7 @@ class Materials(Shown):
             )
         if name is None:
             return
-        highest, classes = int(images.labels.max()), self.classes(run)
-        if highest >= classes:
-            raise ValueError(
-                f"{option} has a label {highest}, and the model knows {classes} classes: number "
-                "the labels as in its training, from 0."
-            )
+        check_labels_known(images, self.classes(run), option)
         clean = [domain.dataset for domain in data.domains if domain.name == CLEAN]
         if self._hash_of(images) in map(self._hash_of, clean):
             raise ValueError(

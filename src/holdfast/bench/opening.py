@@ -51,6 +51,15 @@ def check_size(data: DataSet, size: int | None) -> None:
         )
 
 
+def check_labels_known(images: Images, classes: int, option: str) -> None:
+    highest = int(images.labels.max())
+    if highest >= classes:
+        raise ValueError(
+            f"{option} has a label {highest}, and the model knows {classes} classes: number the "
+            "labels as in its training, from 0."
+        )
+
+
 def shuffled(
     images: Images, limit: int | None = None, batch: int = SOURCE_BATCH
 ) -> DataLoader[tuple[Tensor, int]]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from holdfast.bench.kept import has_features, without_health
 from holdfast.bench.materials import SOURCES, Materials
-from holdfast.bench.opening import shuffled
+from holdfast.bench.opening import check_labels_known, shuffled
 from holdfast.bench.options import DRIFTED_IMAGES
 from holdfast.bench.plan import Run
 from holdfast.bench.shown import MODELS
@@ -64,17 +64,13 @@ def open_model(run: Run, materials: Materials) -> ServedModel:
 
 def _check_validation(run: Run, images: Images, side: int, classes: int) -> None:
     option = f"--validation {run.watch.validation}"
-    own, highest = int(images.image(0).shape[-1]), int(images.labels.max())
+    own = int(images.image(0).shape[-1])
     if own != side:
         raise ValueError(
             f"{option} has images of side {own}, and the model is served images of side {side}: "
             "give images of that side, or --size."
         )
-    if highest >= classes:
-        raise ValueError(
-            f"{option} has a label {highest}, and the model knows {classes} classes: number the "
-            "labels as in its training, from 0."
-        )
+    check_labels_known(images, classes, option)
 
 
 def _source_images(run: Run, materials: Materials) -> Images | None:
