@@ -99,8 +99,8 @@ class Materials(Shown):
             sizes = " and ".join("×".join(map(str, shape)) for shape in (own, shown))
             raise ValueError(
                 f"{option} has images of another size than those that are shown ({sizes}), so that "
-                "estimates of health would be far off: pass --validation with images of that size, "
-                "or --no-health."
+                f"estimates of health would be far off: pass --size {shown[-1]} where they are a "
+                "folder's, --validation with images of that size, or --no-health."
             )
         if name is None:
             return
