@@ -24,7 +24,16 @@ def efficientnet_lite0() -> nn.Module:
 def resnet20_of_ten_classes() -> nn.Module:
     """ResNet-20 of CIFAR-100 that knows the first ten of its classes alone; its weights lie in
     HOLDFAST_DATA."""
-    net = find_model(f"resnet20:{os.environ['HOLDFAST_DATA']}/cifar100_resnet20.safetensors")
+    weights = f"{os.environ['HOLDFAST_DATA']}/cifar100_resnet20.safetensors"
+    return with_ten_classes(find_model(f"resnet20:{weights}"))
+
+
+def glyphs_of_ten_classes() -> nn.Module:
+    """The embedded network, that knows A to J alone."""
+    return with_ten_classes(find_model("glyphs"))
+
+
+def with_ten_classes(net: nn.Module) -> nn.Module:
     (head,) = [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
     head.weight, head.bias = nn.Parameter(head.weight[:10]), nn.Parameter(head.bias[:10])
     head.out_features = 10
