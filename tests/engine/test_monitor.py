@@ -10,7 +10,7 @@ from toys import CLASSES
 
 import holdfast
 from holdfast import HealthOptions
-from holdfast.engine.health import ADVICE, BOTH_HURT, COSTS, DRIFT_HURTS
+from holdfast.engine.health import ADVICE, BOTH_HURT, COSTS, DRIFT_HURTS, HARMS, IN_FALLBACK
 
 EVERY_BATCH = HealthOptions(every=1)
 
@@ -78,6 +78,28 @@ def test_in_fallback_it_rings_too_and_goes_by_what_is_answered(home):
     adapter.reset()
     for _ in range(4):
         assert not any(COSTS in text for text in warnings_of(adapter, OF_ONE_CLASS))
+
+
+def test_what_the_source_model_loses_is_by_its_own_accuracy_at_home(home):
+    """Which that of batch statistics, in small batches, is far below."""
+    calibration = adapt_watched(home)._state.monitor.calibration
+    clean = calibration.rows[(calibration.groups == 0) & ~calibration.few]
+    own, frozen = clean[:, 0].mean(), clean[:, 1].mean()
+    assert frozen - own > 0.1
+    assert calibration.frozen_home > calibration.home[0] + 0.05
+
+
+def test_whatever_begins_to_ring_in_fallback_is_told_and_counted(home):
+    adapter = adapt_watched(home, guard="fallback")
+    quietly(adapter, OF_ONE_CLASS[:6] + images_of("clean", 6))
+    assert adapter.health.fallback and adapter.health.alarms == 1
+    # It falls silent a batch later, and begins anew.
+    told = warnings_of(adapter, OF_ONE_CLASS[8:16])
+    assert len(told) == 1 and HARMS in told[0]
+    assert told[0].endswith("The source model answers while this lasts.")
+    health = adapter.health
+    assert health.fallback and health.alarm and health.alarms == 2
+    assert (health.state, health.advice) == ("degrading", IN_FALLBACK)
 
 
 def test_what_drift_costs_is_told_beside_the_harm_that_adapting_does(home):

@@ -118,6 +118,12 @@ def test_that_few_images_tell_little_is_said(home):
         holdfast.adapt(net, "bn", source=source)
     (text,) = [str(each.message) for each in told if "calibrated on" in str(each.message)]
     assert "calibrated on 32 clean images, and so are rough: give 64" in text
+    # However they are cut, and though they are shown by label once more.
+    images, labels = labelled(count=40)
+    cut = [(images[part], labels[part], "clean") for part in torch.arange(40).split(20)]
+    source = holdfast.Source.from_loader(net, [labelled(count=99)], drifted=cut + few[1:])
+    with pytest.warns(UserWarning, match="calibrated on 40 clean images"):
+        holdfast.adapt(net, "bn", source=source)
 
 
 def test_a_source_without_what_estimates_go_by_says_which_loader_it_takes(home, tmp_path):

@@ -11,9 +11,8 @@ from torch import Tensor
 from holdfast.engine.estimators import Calibration, Measured
 from holdfast.engine.last import Answer
 from holdfast.engine.reference import Reference
-from holdfast.source.loaders import DriftedBatch
+from holdfast.source.loaders import CLEAN, DriftedBatch
 
-CLEAN = "clean"
 # Images of a batch by label that has a few classes, however few images of each there are.
 FEW = 16
 

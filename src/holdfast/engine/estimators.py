@@ -219,10 +219,19 @@ class Calibration:
     @cached_property
     def home(self) -> Tensor:
         """The accuracy, confidence and entropy of clean source images; the first as estimated."""
-        rows = self.rows[(self.groups == 0) & ~self.few, 2:]
         clean = self.images[:, self.images[3] == 0]
-        accuracy, _ = self.accuracy_and_gain(rows)
+        accuracy, _ = self._clean
         return torch.stack([accuracy.clamp(0, 1).mean(), *clean[:2].mean(1)])
+
+    @cached_property
+    def frozen_home(self) -> float:
+        """The source model's accuracy there, as estimated."""
+        accuracy, gain = self._clean
+        return float((accuracy.clamp(0, 1) - gain).clamp(0, 1).mean())
+
+    @cached_property
+    def _clean(self) -> tuple[Tensor, Tensor]:
+        return self.accuracy_and_gain(self.rows[(self.groups == 0) & ~self.few, 2:])
 
 
 def _column(rows: Tensor, name: str) -> Tensor:

@@ -28,6 +28,10 @@ ADVICE: dict[State, str] = {
         "guard='rollback' or 'fallback' goes back by itself."
     ),
 }
+IN_FALLBACK = (
+    "Adapting does harm here, and the source model answers while this lasts: add +steady, lower "
+    "lr, give larger or better mixed batches."
+)
 UNKNOWN = (
     "How the model does here, and whether adapting helps, is not known: that takes a source that "
     "was made with drifted=holdfast.data.holdout.drifted(loader)."

@@ -88,6 +88,8 @@ class Last:
         )
         if self.rolled_back:
             acts = "The last healthy state was put back."
+        elif self.fallback:
+            acts = "The source model answers while this lasts."
         # No guard acts on drift, which is not the adapter's doing.
         advice = {HARMS: acts, COSTS: f"adapter.health says more. {RETRAIN}"}
         # By the batch, since Python shows a warning of the same words only once.

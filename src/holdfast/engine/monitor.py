@@ -16,6 +16,7 @@ from holdfast.engine.health import (
     COSTS,
     DRIFT_HURTS,
     HARMS,
+    IN_FALLBACK,
     NOT_YET,
     UNKNOWN,
     Health,
@@ -141,9 +142,9 @@ class Monitor(nn.Module):
         accuracy, frozen, drift, gain = fresh.tolist()
         self.as_good = gain > -HARM
         news = []
-        if self.harm(-gain) and not by_source:  # what is only tried does none
+        if self.harm(-gain):
             news.append(HARMS)
-        home = float(self.calibration.home[0])
+        home = self.calibration.frozen_home if by_source else float(self.calibration.home[0])
         if self.risk(drift * (home - (frozen if by_source else accuracy))):
             news.append(COSTS)
         self.alarms += len(news)
@@ -190,6 +191,7 @@ class Monitor(nn.Module):
         rings = bool(self.harm.rings | self.risk.rings)
         advice = ADVICE[state]
         if state in ("degrading", "collapsed"):
+            advice = IN_FALLBACK if fallback else advice
             advice = f"{advice} {BOTH_HURT}" if bool(self.risk.rings) else advice
         elif rings:
             advice = DRIFT_HURTS
