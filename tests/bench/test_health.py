@@ -17,6 +17,7 @@ from holdfast.bench.plan import Run
 from holdfast.bench.run import perform
 from holdfast.data.glyphs import Glyphs
 from holdfast.engine import adapter as adapter_module
+from holdfast.source.source import Source
 from holdfast.util import files
 
 HEADLESS = """
@@ -266,7 +267,30 @@ def test_images_that_cannot_be_calibrated_on_are_refused(own, tmp_path):
     source = images(64, 16, 50)
     with pytest.raises(ValueError, match=r"--source .* another size"):
         own.health_hash(plan("bn", source=source))
+    with pytest.raises(ValueError, match=r"--source .* another size"):  # drift goes by these
+        own.health_hash(plan("bn", source=source, validation=images(64, 32, 50)))
     assert own.health_hash(plan("bn", source=source, health=False)) is None
+
+
+def test_a_calibration_that_another_process_makes_meanwhile_is_not_the_files_own(
+    own, validation, tmp_path, monkeypatch
+):
+    accuracy = clean_accuracy(plan("frozen"), own)
+    own.source(plan("frozen")).save(tmp_path / "mine.safetensors")
+    run = plan("frozen", source=str(tmp_path / "mine.safetensors"), validation=validation)
+    with own.preparing(run):
+        clean_accuracy(run, own)
+    kept, aside = own._source_path(run), tmp_path / "aside"
+    kept.rename(aside)
+    load = Source.load
+
+    def slowly(path, *given, **options):
+        loaded = load(path, *given, **options)
+        aside.rename(kept)
+        return loaded
+
+    monkeypatch.setattr(Source, "load", slowly)
+    assert clean_accuracy(run, Materials(own.folder)) < accuracy - 0.2
 
 
 def test_a_saved_source_that_lacks_what_health_goes_by_says_so(own, validation, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from holdfast.bench.plan import Run
 from holdfast.cli.main import main
 from holdfast.cli.serve import Serve
 from holdfast.cli.served_model import open_model, open_source
+from holdfast.data import glyphs
 from holdfast.models.find import find_model
 from holdfast.util import files
 
@@ -152,6 +154,19 @@ def test_validation_images_that_cannot_serve_are_refused(net, tmp_path):
         open_for(net, tmp_path, source=source, validation=validation(labels=7))
     with pytest.raises(ValueError, match=r"--validation calibrates .* pass --source"):
         open_for(net, tmp_path, validation=validation())
+    with pytest.raises(ValueError, match="has the images of the source: leave it out"):
+        open_for(
+            net, tmp_path, source=source, validation=shutil.copy(source, tmp_path / "copy.npz")
+        )
+
+
+def test_a_saved_source_serves_the_embedded_network_too(tmp_path):
+    loader = glyphs.source_loader(100)
+    holdfast.Source.from_loader(glyphs.model(), loader).save(tmp_path / "mine.safetensors")
+    run = Run.of("frozen", source=str(tmp_path / "mine.safetensors"))
+    served = open_model(run, Materials(tmp_path / "cache"))
+    source, _ = open_source(run, served, tmp_path)
+    assert served.side == 32 and int(source.counts.sum()) == 100
 
 
 def test_it_serves_until_it_is_told_to_end_and_saves(net, tmp_path, capsys, monkeypatch):

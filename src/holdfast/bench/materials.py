@@ -66,13 +66,14 @@ class Materials(Shown):
         """The images that the model was trained on, or some of them."""
         name = run.model.source or SOURCES.get(run.data.name)
         if name is None:
-            needs = run.composition.needs or ("prototypes",)
+            method, needs = run.composition.names, run.composition.needs
+            who = f"{method} needs {' and '.join(needs)}" if needs else "Health goes by images"
             raise ValueError(
-                f"{run.composition.names} needs {' and '.join(needs)} of the source data, and "
+                f"{who} of the source data, and "
                 f"nothing is known of what the model was trained on: pass --source, a saved Source "
                 "or a clean set of training images."
             )
-        return self._clean_set(run, name, "train")
+        return self.clean_set(run, name, "train")
 
     def validation_images(self, run: Run) -> Images | None:
         """Images that the model was not trained on, where any are named: what health is calibrated
@@ -80,7 +81,7 @@ class Materials(Shown):
         name = run.watch.validation
         if name is None:
             return None
-        images = self._clean_set(run, name, "test")
+        images = self.clean_set(run, name, "test")
         if len(images) < FEWEST_VALIDATION:
             raise ValueError(
                 f"--validation {name} has {len(images)} images, which tell next to nothing of "
@@ -88,31 +89,30 @@ class Materials(Shown):
             )
         return images
 
-    def _check_calibrates(self, run: Run, images: Images) -> None:
+    def _check_validation(self, run: Run, images: Images) -> None:
         """Whether estimates that are calibrated on these images hold for those that are shown."""
-        data, name = self.data(run), run.watch.validation
-        option = f"--source {run.model.source}" if name is None else f"--validation {name}"
-        if run.model.source is None and name is None:
-            option = "The source"  # which belongs to the data
-        own, shown = (each.image(0).shape for each in (images, data.domains[-1].dataset))
-        if own != shown:
-            sizes = " and ".join("×".join(map(str, shape)) for shape in (own, shown))
-            raise ValueError(
-                f"{option} has images of another size than those that are shown ({sizes}), so that "
-                f"estimates of health would be far off: pass --size {shown[-1]} where they are a "
-                "folder's, --validation with images of that size, or --no-health."
-            )
-        if name is None:
-            return
+        option = f"--validation {run.watch.validation}"
+        self._check_size(run, images, option)
         check_labels_known(images, self.classes(run), option)
-        clean = [domain.dataset for domain in data.domains if domain.name == CLEAN]
+        clean = [each.dataset for each in self.data(run).domains if each.name == CLEAN]
         if self._hash_of(images) in map(self._hash_of, clean):
             raise ValueError(
                 f"{option} has the very images that are shown, so that estimates would be made "
                 "with their labels: give others that the model was not trained on."
             )
 
-    def _clean_set(self, run: Run, name: str, split: str) -> Images:
+    def _check_size(self, run: Run, images: Images, option: str) -> None:
+        """Of images that health goes by."""
+        own, shown = (each.image(0).shape for each in (images, self.data(run).domains[-1].dataset))
+        if own != shown:
+            sizes = " and ".join("×".join(map(str, shape)) for shape in (own, shown))
+            raise ValueError(
+                f"{option} has images of another size than those that are shown ({sizes}), so that "
+                "drift and estimates of health would be far off: give images of that size "
+                f"(--size {shown[-1]} where they lie in a folder), or --no-health."
+            )
+
+    def clean_set(self, run: Run, name: str, split: str) -> Images:
         def opened() -> Images:
             if name == "glyphs" and split == "train":
                 images: Images = Glyphs("train", DRAWN_IMAGES)
@@ -145,7 +145,7 @@ class Materials(Shown):
             return None
         path, validation = _source_file(run), self.validation_images(run)
         if validation is not None:
-            self._check_calibrates(run, validation)
+            self._check_validation(run, validation)
         if path is not None:
             made_of = self._file_hash(path)
         else:
@@ -155,9 +155,8 @@ class Materials(Shown):
                 if run.model.source is not None or validation is not None:
                     raise  # what was asked for has to be there
                 return None
-            if validation is None:
-                self._check_calibrates(run, images)
-            elif self._hash_of(images) == self._hash_of(validation):
+            self._check_size(run, images, f"--source {run.model.source or SOURCES[run.data.name]}")
+            if validation is not None and self._hash_of(images) == self._hash_of(validation):
                 raise ValueError(
                     f"--validation {run.watch.validation} has the images of the source: leave it "
                     "out, or give others, which the model was not trained on."
@@ -201,8 +200,9 @@ class Materials(Shown):
         def given(file: Path) -> Source:
             if validation is None:
                 return loaded(file)
-            source = loaded(path if path.exists() else file, None, calibrated_on(validation))
-            if not path.exists():  # what the file holds was calibrated on other images
+            kept = path.exists()  # once: another process may make it meanwhile
+            source = loaded(path if kept else file, None, calibrated_on(validation))
+            if not kept:  # what the file holds was calibrated on other images
                 source.tensors = without_health(source.tensors)
             return source
 

@@ -59,6 +59,11 @@ def open_model(run: Run, materials: Materials) -> ServedModel:
     classes = _classes(model, side, run.machine.device)
     if validation is not None:
         _check_validation(run, validation, side, classes)
+        if images is not None and _hash_of(images) == _hash_of(validation):
+            raise ValueError(
+                f"--validation {run.watch.validation} has the images of the source: leave it out, "
+                "or give others, which the model was not trained on."
+            )
     return ServedModel(model, side, classes, images, validation)
 
 
@@ -77,8 +82,9 @@ def _source_images(run: Run, materials: Materials) -> Images | None:
     """None where none are known, or a saved source was given in their place."""
     embedded = run.model.name is None and run.data.name in MODELS
     given = run.model.source
-    if (given or "").endswith(".safetensors") and not embedded:
-        return None
+    if (given or "").endswith(".safetensors"):
+        # Of the embedded model's, images tell the side all the same.
+        return materials.clean_set(run, SOURCES[run.data.name], "train") if embedded else None
     # A model of one's own was not trained on the images of the embedded one.
     if given is None and not embedded and run.data.name not in SOURCES.keys() - MODELS.keys():
         return None
@@ -105,8 +111,9 @@ def open_source(run: Run, served: ServedModel, folder: Path) -> tuple[Source | N
     if calibrated_on is not None:
         under_drift = drifted(shuffled(calibrated_on), images=DRIFTED_IMAGES)
     file = Path(given) if given is not None and given.endswith(".safetensors") else None
+    loader = None if images is None else shuffled(images, IMAGES)
     if file is not None and validation is None:
-        return Source.load(file, drifted=under_drift), None
+        return Source.load(file, loader, drifted=under_drift), None
     if file is None and (images is None or not can_have_source(served, head, run.machine.device)):
         if validation is not None:
             raise ValueError(
@@ -118,11 +125,10 @@ def open_source(run: Run, served: ServedModel, folder: Path) -> tuple[Source | N
     made_of = [run.data.size, head, *map(_hash_of, (file or images, validation))]
     name = text_hash(repr(made_of))
     path = folder / "sources" / f"{fingerprint(served.model)[:12]}-{name[:12]}.safetensors"
-    loader = None if images is None else shuffled(images, IMAGES)
     if path.is_file():
         return Source.load(path, loader, drifted=under_drift), path
     if file is not None:
-        source = Source.load(file, drifted=under_drift)
+        source = Source.load(file, loader, drifted=under_drift)
         # What it holds of health was calibrated on other images.
         source.tensors = without_health(source.tensors)
         return source, path

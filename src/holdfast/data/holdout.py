@@ -17,10 +17,9 @@ from torch import Tensor
 from holdfast.data.corrupt.corruptions import HOLDOUT, corrupt
 from holdfast.data.pools import table_for
 from holdfast.engine.checks import check_images
-from holdfast.source.loaders import images_and_labels, in_its_own_order
+from holdfast.source.loaders import CLEAN, images_and_labels, in_its_own_order
 from holdfast.util.settings import whole
 
-CLEAN = "clean"
 BATCH = 64
 
 OTHERWISE = (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # Images, labels, and the kind of drift they are under, with its severity: "gaussian_blur-3".
 DriftedBatch = tuple[Tensor, Tensor, str]
+CLEAN = "clean"
 
 
 def checked_batches(

@@ -18,11 +18,19 @@ from holdfast.engine.estimators import Calibration
 from holdfast.engine.network import Network, fingerprint
 from holdfast.engine.norms import ByBatch
 from holdfast.engine.options import check_range
+from holdfast.source.advice import (
+    CALIBRATED_BEFORE,
+    CALIBRATED_FOR_OTHERS,
+    MADE_BEFORE,
+    NO_BUDGETS,
+    warn_of_few,
+    warn_of_few_labelled,
+)
 from holdfast.source.budgets import KEPT, Budgets, budgets_key, make_budgets
 from holdfast.source.contents import check_contents
 from holdfast.source.gather import Gaussians, gather_fisher, gather_gaussians, gather_prototypes
 from holdfast.source.known import Known, health_key
-from holdfast.source.loaders import DriftedBatch, Order, check_limit, drifted_batches
+from holdfast.source.loaders import CLEAN, DriftedBatch, Order, check_limit, drifted_batches
 from holdfast.source.passes import Passes
 from holdfast.source.styles import Styles, make_styles, styles_key
 from holdfast.source.work import Work
@@ -42,36 +50,6 @@ SAVED: dict[str, files.Types] = {
 
 # What tells one source's data from another's: long work is kept under a key made of these.
 WORKED_ON = ("prototypes/source", "counts/source", "loader/batch_size")
-
-CALIBRATED_BEFORE = (
-    "The source was calibrated by an older holdfast, by another rule than this one's, so that "
-    "health has no estimates: make it again, Source.from_loader(model, loader, "
-    "drifted=holdfast.data.holdout.drifted(loader))."
-)
-
-CALIBRATED_FOR_OTHERS = (
-    "The source was calibrated for methods whose answers are of another kind (by other statistics, "
-    "or predicted otherwise), so that health has no estimates for this one: give what it can be "
-    "calibrated with, Source.load(path, drifted=holdfast.data.holdout.drifted(loader)), or "
-    "--validation on the command line."
-)
-
-NO_BUDGETS = (
-    "Estimates of health also go by how far batches of source images lie from each other, which "
-    "this source does not hold, nor a loader to make it from: give both, Source.load(path, loader, "
-    "drifted=…), or leave drifted out. On the command line, name the images to --source in place "
-    "of the file, or leave --validation out."
-)
-
-# Of fewer source images, what batches of them do by chance is not known well; and of fewer labelled
-# ones, accuracy is not.
-MANY, SOME = 1000, 64
-
-MADE_BEFORE = (
-    "What is held of the source's budgets was made by an older holdfast, by another rule than this "
-    "one's: give a source that can make them anew, Source.load(path, loader=…) or "
-    "Source.from_loader(model, loader), also to holdfast.load(path, model, source=…)."
-)
 
 
 @dataclass(eq=False, repr=False)
@@ -210,13 +188,7 @@ class Source(Known, Passes):
                 limit = samples if self.limit is None else min(samples, self.limit)
                 batches = self._batches(source, "Source budgets", "budgets", limit)
                 made = make_budgets(source, batches, skew=skew, quantile=quantile)
-                if (images := int(self.counts.sum())) < min(MANY, samples):
-                    warnings.warn(
-                        f"Limits of drift are made of {images} source images: of fewer than about "
-                        f"{MANY:,}, ordinary batches are taken for drift. Give the source's loader "
-                        "more.",
-                        stacklevel=2,
-                    )
+                warn_of_few(int(self.counts.sum()), samples)
                 self.tensors |= {f"{key}{name}": tensor for name, tensor in made.items()}
         return Budgets.of(files.under(key, self.tensors), network)
 
@@ -259,15 +231,18 @@ class Source(Known, Passes):
         self._check_head(network)
         key = health_key(answers)
         if not self.is_calibrated(answers):
+            images = 0
+
+            def counted(batches: Iterable[DriftedBatch]) -> Iterator[DriftedBatch]:
+                nonlocal images
+                for batch in batches:
+                    images += len(batch[0]) * (batch[2] == CLEAN)
+                    yield batch
+
             with torch.inference_mode(False), torch.no_grad():
                 given = self._pass(self.drifted, "calibration of health", again=True)
-                made = make(drifted_batches(given, self.input_range, network))
-                if (images := int((made.images[3] == 0).sum())) < SOME:
-                    warnings.warn(
-                        f"Estimates of health are calibrated on {images} clean images, and so are "
-                        f"rough: give {SOME} labelled images at least; 256 are enough.",
-                        stacklevel=2,
-                    )
+                made = make(counted(drifted_batches(given, self.input_range, network)))
+                warn_of_few_labelled(images)
                 self.tensors |= {f"{key}{name}": value for name, value in made.tensors.items()}
         return Calibration.of(files.under(key, self.tensors))
 
