@@ -24,6 +24,7 @@ from holdfast.bench.plan import Run
 from holdfast.bench.run import SNAPSHOT_SECONDS, Progress, ignore, perform
 from holdfast.bench.store import RunFolder
 from holdfast.util.cpu import tune_cpu
+from holdfast.util.notices import plain_warnings
 from holdfast.util.progress import stoppable
 
 # Errors that a user, the data or the machine may cause. Of any other, the message names the type.
@@ -166,7 +167,8 @@ def _work(sender: Any, run: Run, out: Path, options: Mapping[str, Any]) -> None:
 
     try:
         materials = Materials(out / "cache")
-        tell(attempt(run, materials, out, sparing(tell), **options))
+        with plain_warnings():
+            tell(attempt(run, materials, out, sparing(tell), **options))
     except KeyboardInterrupt:
         tell(Ended(run, error="It was stopped. Repeat the command to go on with it."))
 

@@ -21,6 +21,7 @@ from holdfast.cli.run import Run
 from holdfast.cli.serve import Serve
 from holdfast.cli.sweep import Sweep
 from holdfast.util.cpu import tune_cpu
+from holdfast.util.notices import plain_warnings
 from holdfast.util.progress import progress
 from holdfast.util.terminal import show
 
@@ -171,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             description=summary,
             config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
         )
-        command.run()
+        with plain_warnings():
+            command.run()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
