@@ -156,6 +156,7 @@ def test_a_source_that_was_saved_serves_without_its_loaders(home, tmp_path):
     groups = known.tensors["health/2/ByBatch-Student/groups"]
     assert sorted(set(groups.tolist())) == [0, 1, 2, 3, 4]  # clean, and four kinds
     # Answers of another kind are worth what nobody has found out.
-    assert holdfast.adapt(net, "frozen", source=known).health.estimator is None
+    with pytest.warns(UserWarning, match="of another kind"):
+        assert holdfast.adapt(net, "frozen", source=known).health.estimator is None
     again = holdfast.Source.load(tmp_path / "source", loader, drifted=drifted(loader, images=64))
     assert holdfast.adapt(net, "frozen", source=again).health.estimator == "agreement"
