@@ -40,10 +40,12 @@ def batches(dtype):
     reliable images, of one that comes late, of one that is not there for a while."""
     some, other, every = (stream(kinds, dtype, seed=s) for s, kinds in enumerate(KINDS))
     dark = stream(("none",) * 5, dtype, seed=9)
+    # The first three of a batch are so nearly alike that ROID, which rescales what tells them
+    # apart, 3e-5, to [0, 1], has four digits left in float32.
     return [
         {"door": some[0], "night": dark[0], "yard": every[0]},
         {"door": some[1][:5], "night": dark[1][:2], "yard": every[1][:9]},
-        {"door": some[2], "night": dark[2][:3], "late": other[2]},
+        {"door": some[2], "night": dark[2][-3:], "late": other[2]},
         {"yard": every[3][:6], "late": other[3][:6], "night": dark[3][:6]},
         {"late": other[4], "door": some[4], "night": dark[4], "yard": every[4]},
     ]
@@ -78,11 +80,7 @@ def test_a_fleet_is_as_many_adapters(spec, dtype, groups):
             assert did.images == should.images and did.reliable == should.reliable
             assert (did.stepped, did.due, did.batch) == (should.stepped, should.due, should.batch)
             assert (did.forwards, did.backwards) == (should.forwards, should.backwards)
-            # The images of the night are nearly alike, and ROID's weights rescale what little tells
-            # them apart, 3e-5, to [0, 1]. Of that float32 leaves four digits: a single adapter's
-            # own loss is 4e-3 from the one in float64.
-            blurred = name == "night" and dtype is torch.float32 and "likelihood" in should.losses
-            for label, loss in should.losses.items() if not blurred else ():
+            for label, loss in should.losses.items():
                 assert did.losses[label] == pytest.approx(loss, rel=10 * TOLERANCE[dtype])
             assert did.split == should.split
             assert dict(did.alpha) == pytest.approx(should.alpha, abs=10 * TOLERANCE[dtype])
