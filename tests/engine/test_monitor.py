@@ -80,13 +80,31 @@ def test_in_fallback_it_rings_too_and_goes_by_what_is_answered(home):
         assert not any(COSTS in text for text in warnings_of(adapter, OF_ONE_CLASS))
 
 
+def test_in_fallback_confidence_is_that_of_what_is_answered(home):
+    adapter = adapt_watched(home, guard="fallback")
+    adapter._state.fallback.start()
+    (images,) = images_of("dark")
+    (answered,) = quietly(adapter, [images])
+    tried = holdfast.adapt(home[0], "bn")(images)
+    own, other = (logits.softmax(1).amax(1).mean().item() for logits in (answered, tried))
+    assert abs(own - other) > 0.01
+    assert adapter.health.confidence == pytest.approx(own, abs=1e-5)
+
+
 def test_what_the_source_model_loses_is_by_its_own_accuracy_at_home(home):
     """Which that of batch statistics, in small batches, is far below."""
-    calibration = adapt_watched(home)._state.monitor.calibration
+    adapter = adapt_watched(home, guard="fallback")
+    monitor, lost = adapter._state.monitor, []
+    calibration = monitor.calibration
     clean = calibration.rows[(calibration.groups == 0) & ~calibration.few]
     own, frozen = clean[:, 0].mean(), clean[:, 1].mean()
     assert frozen - own > 0.1
     assert calibration.frozen_home > calibration.home[0] + 0.05
+    monitor.risk.register_forward_pre_hook(lambda evidence, given: lost.append(given[0]))
+    adapter._state.fallback.start()
+    quietly(adapter, images_of("dark"))
+    _, estimated, drift, _ = monitor.estimates.tolist()
+    assert lost == pytest.approx([drift * (calibration.frozen_home - estimated)])
 
 
 def test_whatever_begins_to_ring_in_fallback_is_told_and_counted(home):

@@ -14,7 +14,13 @@ from torch.utils.data import DataLoader
 
 from holdfast.bench.code import code_hashes
 from holdfast.bench.kept import beside, has_features, stored, without_health
-from holdfast.bench.opening import SOURCE_BATCH, check_labels_known, open_alike, shuffled
+from holdfast.bench.opening import (
+    SOURCE_BATCH,
+    check_labels_known,
+    check_not_the_source,
+    open_alike,
+    shuffled,
+)
 from holdfast.bench.options import DRIFTED_IMAGES
 from holdfast.bench.plan import Run
 from holdfast.bench.shown import Shown
@@ -24,6 +30,7 @@ from holdfast.data.glyphs import Glyphs
 from holdfast.data.holdout import Drifted, drifted
 from holdfast.data.images import Images
 from holdfast.data.readers.layouts import CLEAN
+from holdfast.source.advice import FEWEST_LABELLED
 from holdfast.source.source import Source
 from holdfast.util.files import file_hash, text_hash
 
@@ -40,10 +47,8 @@ SOURCES = {
 SOURCE_IMAGES = 100_000
 DRAWN_IMAGES = 10_000
 
-# How many images a source for health alone is made of, where the method needs none; and how few
-# validation images tell nothing of accuracy.
+# How many images a source for health alone is made of, where the method needs none.
 HEALTH_SOURCE = 3_000
-FEWEST_VALIDATION = 64
 
 
 class Materials(Shown):
@@ -82,10 +87,10 @@ class Materials(Shown):
         if name is None:
             return None
         images = self.clean_set(run, name, "test")
-        if len(images) < FEWEST_VALIDATION:
+        if len(images) < FEWEST_LABELLED:
             raise ValueError(
                 f"--validation {name} has {len(images)} images, which tell next to nothing of "
-                f"accuracy: give {FEWEST_VALIDATION} at least; {DRIFTED_IMAGES} are enough."
+                f"accuracy: give {FEWEST_LABELLED} at least; {DRIFTED_IMAGES} are enough."
             )
         return images
 
@@ -132,7 +137,7 @@ class Materials(Shown):
         """Hash of what the source is made from; None where the run's method needs none."""
         if not (run.composition.needs or run.analysis):
             return None
-        path = _source_file(run)
+        path = source_file(run)
         if path is not None:
             return self._file_hash(path)
         images, fisher = self._hash_of(self.source_images(run)), self._fisher_hash(run) or ""
@@ -143,7 +148,7 @@ class Materials(Shown):
         the model's training images or its features are not known."""
         if not (run.watch.health and self._has_features(run)):
             return None
-        path, validation = _source_file(run), self.validation_images(run)
+        path, validation = source_file(run), self.validation_images(run)
         if validation is not None:
             self._check_validation(run, validation)
         if path is not None:
@@ -156,11 +161,9 @@ class Materials(Shown):
                     raise  # what was asked for has to be there
                 return None
             self._check_size(run, images, f"--source {run.model.source or SOURCES[run.data.name]}")
-            if validation is not None and self._hash_of(images) == self._hash_of(validation):
-                raise ValueError(
-                    f"--validation {run.watch.validation} has the images of the source: leave it "
-                    "out, or give others, which the model was not trained on."
-                )
+            if validation is not None:
+                hashes = self._hash_of(validation), self._hash_of(images)
+                check_not_the_source(*hashes, f"--validation {run.watch.validation}")
             made_of = _digest(f"{self._hash_of(images)} {HEALTH_SOURCE} {DRIFTED_IMAGES}")
         return made_of if validation is None else _digest((made_of, self._hash_of(validation)))
 
@@ -182,7 +185,7 @@ class Materials(Shown):
         needed, health = self.source_hash(run) is not None, self.health_hash(run) is not None
         if not (needed or health):
             return None
-        model, file = self.model(run), _source_file(run)
+        model, file = self.model(run), source_file(run)
         fisher, cache = self._fisher_loader(run), self._sources(run)
 
         validation = self.validation_images(run) if health else None
@@ -233,7 +236,7 @@ class Materials(Shown):
     def preparing(self, run: Run) -> Iterator[None]:
         """Only one process builds a given source; the others wait, and take what it has made."""
         known = self.source_hash(run), self.health_hash(run)
-        by_file = _source_file(run) is not None and run.watch.validation is None
+        by_file = source_file(run) is not None and run.watch.validation is None
         if known == (None, None) or by_file:
             yield
             return
@@ -258,7 +261,7 @@ class Materials(Shown):
 
     def _source_path(self, run: Run) -> Path:
         """Where what is made of the source is kept; of a saved one, what that lacks."""
-        file, validation = _source_file(run), self.validation_images(run)
+        file, validation = source_file(run), self.validation_images(run)
         images = self._hash_of(self.source_images(run)) if file is None else self._file_hash(file)
         made_of = [self.model_hash(run), images, run.model.head, self._fisher_hash(run)]
         if self.source_hash(run) is None:
@@ -286,7 +289,7 @@ def _digest(content: object) -> str:
     return text_hash(repr(content))
 
 
-def _source_file(run: Run) -> Path | None:
+def source_file(run: Run) -> Path | None:
     """Where a saved source lies, if that is what was given."""
     source = run.model.source
     return Path(source) if source is not None and source.endswith(".safetensors") else None

@@ -60,6 +60,15 @@ def check_labels_known(images: Images, classes: int, option: str) -> None:
         )
 
 
+def check_not_the_source(validation: str, source: str, option: str) -> None:
+    """By hashes of what they hold."""
+    if validation == source:
+        raise ValueError(
+            f"{option} has the images of the source: leave it out, or give others, which the model "
+            "was not trained on."
+        )
+
+
 def shuffled(
     images: Images, limit: int | None = None, batch: int = SOURCE_BATCH
 ) -> DataLoader[tuple[Tensor, int]]:

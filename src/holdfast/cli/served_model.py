@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from holdfast.bench.kept import has_features, without_health
-from holdfast.bench.materials import SOURCES, Materials
-from holdfast.bench.opening import check_labels_known, shuffled
+from holdfast.bench.materials import SOURCES, Materials, source_file
+from holdfast.bench.opening import check_labels_known, check_not_the_source, shuffled
 from holdfast.bench.options import DRIFTED_IMAGES
 from holdfast.bench.plan import Run
 from holdfast.bench.shown import MODELS
@@ -58,31 +58,30 @@ def open_model(run: Run, materials: Materials) -> ServedModel:
     side = run.data.size or found or SIDE
     classes = _classes(model, side, run.machine.device)
     if validation is not None:
-        _check_validation(run, validation, side, classes)
-        if images is not None and _hash_of(images) == _hash_of(validation):
-            raise ValueError(
-                f"--validation {run.watch.validation} has the images of the source: leave it out, "
-                "or give others, which the model was not trained on."
-            )
+        _check_validation(run, validation, images, side, classes)
     return ServedModel(model, side, classes, images, validation)
 
 
-def _check_validation(run: Run, images: Images, side: int, classes: int) -> None:
+def _check_validation(
+    run: Run, validation: Images, source: Images | None, side: int, classes: int
+) -> None:
     option = f"--validation {run.watch.validation}"
-    own = int(images.image(0).shape[-1])
+    own = int(validation.image(0).shape[-1])
     if own != side:
         raise ValueError(
             f"{option} has images of side {own}, and the model is served images of side {side}: "
             "give images of that side, or --size."
         )
-    check_labels_known(images, classes, option)
+    check_labels_known(validation, classes, option)
+    if source is not None:
+        check_not_the_source(data_fingerprint(validation), data_fingerprint(source), option)
 
 
 def _source_images(run: Run, materials: Materials) -> Images | None:
     """None where none are known, or a saved source was given in their place."""
     embedded = run.model.name is None and run.data.name in MODELS
     given = run.model.source
-    if (given or "").endswith(".safetensors"):
+    if source_file(run) is not None:
         # Of the embedded model's, images tell the side all the same.
         return materials.clean_set(run, SOURCES[run.data.name], "train") if embedded else None
     # A model of one's own was not trained on the images of the embedded one.
@@ -104,13 +103,12 @@ def _classes(model: nn.Module, side: int, device: str) -> int:
 
 def open_source(run: Run, served: ServedModel, folder: Path) -> tuple[Source | None, Path | None]:
     """What is known of the source, and where to keep it, so that a restart has the same."""
-    given, head = run.model.source, run.model.head
+    file, head = source_file(run), run.model.head
     images, validation = served.images, served.validation
     calibrated_on = images if validation is None else validation
     under_drift = None
     if calibrated_on is not None:
         under_drift = drifted(shuffled(calibrated_on), images=DRIFTED_IMAGES)
-    file = Path(given) if given is not None and given.endswith(".safetensors") else None
     loader = None if images is None else shuffled(images, IMAGES)
     if file is not None and validation is None:
         return Source.load(file, loader, drifted=under_drift), None

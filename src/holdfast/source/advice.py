@@ -6,7 +6,7 @@ import warnings
 
 # Of fewer source images, what batches of them do by chance is not known well; and of fewer labelled
 # ones, accuracy is not.
-MANY, SOME = 1000, 64
+FEWEST_SOURCE, FEWEST_LABELLED = 1000, 64
 
 CALIBRATED_BEFORE = (
     "The source was calibrated by an older holdfast, by another rule than this one's, so that "
@@ -37,18 +37,19 @@ MADE_BEFORE = (
 
 def warn_of_few(images: int, samples: int) -> None:
     """Where limits are made of so few source images that ordinary batches lie beyond them."""
-    if images < min(MANY, samples):
+    if images < min(FEWEST_SOURCE, samples):
         warnings.warn(
-            f"Limits of drift are made of {images} source images: of fewer than about {MANY:,}, "
-            "ordinary batches are taken for drift. Give the source's loader more.",
+            f"Limits of drift are made of {images} source images: of fewer than about "
+            f"{FEWEST_SOURCE:,}, ordinary batches are taken for drift. Give the source's loader "
+            "more.",
             stacklevel=3,
         )
 
 
 def warn_of_few_labelled(images: int) -> None:
-    if images < SOME:
+    if images < FEWEST_LABELLED:
         warnings.warn(
             f"Estimates of health are calibrated on {images} clean images, and so are rough: give "
-            f"{SOME} labelled images at least; 256 are enough.",
+            f"{FEWEST_LABELLED} labelled images at least; 256 are enough.",
             stacklevel=3,
         )
